@@ -1,0 +1,277 @@
+"""A claim that this process holds: run the effect on `tx`, then settle it once.
+
+Settling is shielded: a client that leaves or a task that is cancelled can not
+part effect and claim (rule O5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
+
+from semel.core.key import short
+from semel.core.model import (
+    Answer,
+    Decision,
+    Execute,
+    Identity,
+    InDoubt,
+    Mode,
+    NewClaim,
+    RequestFingerprint,
+    Status,
+)
+from semel.core.decide import decide
+from semel.core.options import Options
+from semel.errors import (
+    ClaimClosedError,
+    ClaimError,
+    CommitFailedError,
+    RecipeUnknownError,
+    StoreError,
+)
+from semel.events import Event, EventHook, EventName, emit
+from semel.heartbeat import Heartbeat
+from semel.remembered import Remembered
+from semel.store import programs
+from semel.store.protocol import AsyncStore, AsyncUnit
+
+T = TypeVar("T")
+Tx = TypeVar("Tx")
+
+# Looks after a settlement that failed: the database may be restarting.
+LOOK_TRIES = 3
+
+
+async def shielded(work: Coroutine[Any, Any, T]) -> T:
+    """Finish some work although this task is cancelled; then be cancelled."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            if task.cancelled():
+                raise
+            cancelled = error
+        except Exception:  # noqa: BLE001, S110 - raised below by task.result()
+            pass
+    if cancelled is not None:
+        with suppress(Exception):
+            task.result()
+        raise cancelled
+    return task.result()
+
+
+class AsyncClaim(Generic[Tx]):
+    """The right to run one handler under one key.
+
+    Attributes:
+        identity: the digests of scope and key.
+        token: the fencing token of this acquire, for foreign systems.
+        takeover: another owner held the claim before and lost it.
+        lost: the lease was lost; what is done on `tx` will be rolled back.
+        closed: the claim is settled.
+    """
+
+    def __init__(  # noqa: PLR0913 - made in one place, by the guard
+        self,
+        store: AsyncStore[Tx],
+        unit: AsyncUnit[Tx],
+        new: NewClaim,
+        granted: Execute,
+        options: Options,
+        *,
+        route: str,
+        heartbeat: Heartbeat,
+        remembered: Remembered,
+        on_event: EventHook | None,
+    ) -> None:
+        """Hold a claim that the store has granted."""
+        self.identity = new.identity
+        self.token = granted.token
+        self.takeover = granted.takeover
+        self.lost = False
+        self.closed = False
+        self._store = store
+        self._unit = unit
+        self._new = new
+        self._held = programs.Held(new.identity, new.owner, new.retention)
+        self._options = options
+        self._route = route
+        self._heartbeat = heartbeat
+        self._remembered = remembered
+        self._on_event = on_event
+        self._after_commit: list[Callable[[], Awaitable[None] | None]] = []
+        if new.mode is not Mode.ATOMIC:
+            heartbeat.keep(self._held, new.lease, self._lose)
+
+    @property
+    def tx(self) -> Tx:
+        """The transaction that the answer will be committed in.
+
+        Raises:
+            ClaimClosedError: the claim is settled.
+        """
+        if self.closed:
+            message = "the claim is settled: its transaction is over"
+            raise ClaimClosedError(message)
+        return self._unit.tx
+
+    @property
+    def scope_digest(self) -> str:
+        """The scope's short digest, for logs."""
+        return short(self.identity.scope)
+
+    @property
+    def key_digest(self) -> str:
+        """The key's short digest, for logs."""
+        return short(self.identity.key)
+
+    def after_commit(self, work: Callable[[], Awaitable[None] | None]) -> None:
+        """Have something done once, after the commit, and never on a replay (rule O4)."""
+        if self.closed:
+            message = "the claim is settled: run the work directly"
+            raise ClaimClosedError(message)
+        self._after_commit.append(work)
+
+    async def complete(self, answer: Answer) -> None:
+        """Settle the claim with an answer (rules O1, O2).
+
+        Below 400 the answer is committed together with the effect. From 400 on the
+        effects are rolled back; a status that is stored is then committed, any other
+        releases the claim, so that a retry executes.
+
+        Raises:
+            CommitFailedError: nothing was committed; its `decision` says what to
+                answer instead.
+            ClaimClosedError: the claim was settled before.
+        """
+        self._close()
+        await shielded(self._complete(answer))
+
+    async def release(self) -> None:
+        """Roll everything back and give the key back; a second call does nothing."""
+        if self.closed:
+            return
+        self._close()
+        self._after_commit.clear()
+        await shielded(self._release())
+
+    async def run_after_commit(self) -> None:
+        """Run what was given to `after_commit`; an error in one stops no other."""
+        waiting, self._after_commit = self._after_commit, []
+        for work in waiting:
+            try:
+                result = work()
+                if inspect.isawaitable(result):
+                    await result
+            except Exception as error:  # noqa: BLE001 - the effect is committed: only report
+                self._emit("after-commit-failed", type(error).__name__)
+
+    def _close(self) -> None:
+        if self.closed:
+            message = "the claim is settled already"
+            raise ClaimClosedError(message)
+        self.closed = True
+        self._heartbeat.drop(self._held)
+
+    async def _complete(self, answer: Answer) -> None:
+        if self._unit.escaped:
+            await self._escape()
+        if not self._options.storable.is_storable(answer.status):
+            self._after_commit.clear()
+            await self._release()
+            return
+        try:
+            await self._unit.run(self._settling(answer))
+        except (StoreError, ClaimError) as error:
+            await self._unit.close()
+            await self._fail(error)
+        else:
+            await self._unit.close()
+        if answer.status >= 400:  # noqa: PLR2004 - rule O2
+            self._after_commit.clear()
+        self._remembered.add(self.identity)
+        self._emit("executed", str(answer.status))
+
+    def _settling(self, answer: Answer) -> programs.Steps[None]:
+        undo = answer.status >= 400  # noqa: PLR2004 - rule O2
+        if self._new.mode is Mode.ATOMIC:
+            return programs.settle_atomic(self._held, answer, undo=undo)
+        return programs.settle_joined(self._held, answer, begun=self._unit.begun, undo=undo)
+
+    async def _release(self) -> None:
+        """Undo the effects; in joined mode the committed claim is released as well."""
+        with suppress(StoreError, ClaimError):  # a dead connection has rolled back by itself
+            await self._unit.run(programs.abandon(begun=self._unit.begun))
+        await self._unit.close()
+        if self._new.mode is Mode.ATOMIC:
+            self._emit("released")
+            return
+        try:
+            released = await self._store.run(programs.release(self._held))
+        except StoreError as error:  # the lease runs out by itself
+            self._emit("store-unavailable", str(error))
+        else:
+            self._emit("released" if released else "claim-lost")
+
+    async def _escape(self) -> None:
+        """Face a handler that ended the transaction itself: its effects may be there."""
+        self._after_commit.clear()
+        self._emit("transaction-escaped", "the handler sent COMMIT or ROLLBACK as SQL")
+        await self._unit.close()
+        with suppress(StoreError):
+            await self._store.run(programs.put_in_doubt(self._held))
+        message = "the handler ended the claim's transaction itself"
+        raise CommitFailedError(message, InDoubt())
+
+    async def _fail(self, error: Exception) -> None:
+        """Look once after a failed settlement (rule A6); return if it took effect."""
+        decision: Decision | None = None
+        for _ in range(LOOK_TRIES):
+            try:
+                found = await self._store.run(
+                    programs.look(self.identity, self._lock()), writes=False
+                )
+            except StoreError:
+                continue
+            if found is None:
+                break
+            if found.owner == self._new.owner and found.status is Status.COMPLETED:
+                return  # the commit went through, only its answer was lost
+            decision = await self._interpret(found)
+            break
+        self._after_commit.clear()
+        self._emit("commit-failed", str(error))
+        message = f"the answer could not be committed: {error}"
+        raise CommitFailedError(message, decision) from error
+
+    async def _interpret(self, found: programs.Found) -> Decision | None:
+        if found.owner != self._new.owner:
+            try:
+                decision = decide(found, self._new.request, b"")
+            except RecipeUnknownError:
+                return None
+            return None if isinstance(decision, Execute) else decision
+        if self._new.mode is Mode.ATOMIC:
+            return InDoubt()  # visible although it was never completed: it escaped
+        with suppress(StoreError):
+            await self._store.run(programs.release(self._held))
+        return None
+
+    def _lock(self) -> int | None:
+        return self._new.lock if self._new.mode is Mode.ATOMIC else None
+
+    def _lose(self) -> None:
+        self.lost = True
+        self._emit("claim-lost")
+
+    def _emit(self, name: EventName, detail: str = "") -> None:
+        emit(
+            self._on_event,
+            Event(name, self._route, self.scope_digest, self.key_digest, detail),
+        )

@@ -1,0 +1,1 @@
+"""The pure core: values and decisions, without I/O, clock or randomness."""

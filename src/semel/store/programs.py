@@ -1,0 +1,387 @@
+"""Every operation on claims, written once (rules A2, A3, A4, A6, A7).
+
+The statement that arbitrates is always an insert or a conditional update: a
+look-up never decides who runs. In atomic mode the order is
+
+    BEGIN, claim_open, SAVEPOINT, the handler, claim_complete, COMMIT
+
+and only where `claim_open` returned no row the claim is looked up. In joined
+mode the claim is committed first, with a lease; the handler's transaction then
+carries the effect and the owner-checked completion.
+
+An error of the database before the handler ran starts the work again; after it
+ran, the caller rolls back and looks once (`semel.guard` does).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from semel.core.answer import pack_headers, unpack_headers
+from semel.core.model import (
+    Answer,
+    Decision,
+    Execute,
+    Found,
+    Identity,
+    InFlight,
+    Mode,
+    NewClaim,
+    Status,
+)
+from semel.errors import ClaimLostError, StoreConflictError, StoreUnavailableError
+from semel.store.statement import (
+    BEGIN,
+    COMMIT,
+    ROLLBACK,
+    ROLLBACK_TO,
+    SAVEPOINT,
+    Row,
+    Statement,
+    Steps,
+)
+
+Judge: TypeAlias = Callable[[Found], Decision]
+
+# Serialization failures come one after another under contention on one key, and
+# each is cheap: the handler has not run yet.
+ACQUIRE_TRIES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What an owner needs to prove that a claim is still its own."""
+
+    identity: Identity
+    owner: bytes
+    retention: float
+
+
+def acquire_atomic(new: NewClaim, judge: Judge) -> Steps[Decision]:
+    """Open a transaction and claim the key in it.
+
+    Returns:
+        `Execute` with the transaction left open, at a savepoint; any other
+        decision with the transaction ended.
+
+    Raises:
+        StoreUnavailableError: the database kept aborting the transaction.
+    """
+    for _ in range(ACQUIRE_TRIES):
+        yield BEGIN
+        try:
+            decision = yield from _claim_in_transaction(new, judge)
+        except StoreConflictError:
+            yield ROLLBACK
+            continue
+        if isinstance(decision, Execute):
+            yield SAVEPOINT
+        else:
+            yield ROLLBACK
+        return decision
+    raise StoreUnavailableError("the claim kept colliding with other transactions")
+
+
+def _claim_in_transaction(new: NewClaim, judge: Judge) -> Steps[Decision]:
+    opened = yield Statement("claim_open", _new_params(new))
+    if opened:
+        return Execute(token=opened[0][0])
+    found = yield from _look(new.identity, new.lock)
+    if found is None:
+        return InFlight()  # a rival's insert is not committed: its lock is held
+    decision = judge(found)
+    if not isinstance(decision, Execute):
+        return decision
+    # The row was made in another mode. The lock first, so that a rival in
+    # atomic mode is answered at once instead of waiting for our row.
+    locked = yield Statement("claim_lock", {"lock": new.lock})
+    if not locked[0][0]:
+        return InFlight()
+    return (yield from _take(new, found, decision))
+
+
+def acquire_joined(new: NewClaim, judge: Judge, *, transaction: bool) -> Steps[Decision]:
+    """Claim the key in a commit of its own, with a lease.
+
+    Args:
+        new: the claim to take.
+        judge: interprets a row that stands in the way.
+        transaction: whether the statements need one transaction round them, as
+            on SQLite, whose write lock is the arbiter. Elsewhere each statement
+            commits by itself.
+
+    Returns:
+        `Execute` means that the claim is committed and ours.
+    """
+    for _ in range(ACQUIRE_TRIES):
+        try:
+            if transaction:
+                yield BEGIN
+            decision = yield from _claim_by_itself(new, judge)
+            if transaction:
+                yield COMMIT
+        except StoreConflictError:
+            if transaction:
+                yield ROLLBACK
+            continue
+        if decision is not None:
+            return decision
+    raise StoreUnavailableError("the claim kept colliding with other transactions")
+
+
+def _claim_by_itself(new: NewClaim, judge: Judge) -> Steps[Decision | None]:
+    inserted = yield Statement("claim_insert", _new_params(new))
+    if inserted:
+        return Execute(token=inserted[0][0])
+    found = yield from _look(new.identity, None)
+    if found is None:
+        return None  # purged between the two statements: start again
+    decision = judge(found)
+    if not isinstance(decision, Execute) or found.owner == new.owner:
+        return decision
+    return (yield from _take(new, found, decision))
+
+
+def _take(new: NewClaim, found: Found, decision: Execute) -> Steps[Decision]:
+    """Take over exactly the row that was judged; whoever was quicker has it."""
+    taken = yield Statement(
+        "claim_take",
+        {**_new_params(new), "seen_owner": found.owner, "seen_token": found.token},
+    )
+    return Execute(taken[0][0], decision.takeover) if taken else InFlight()
+
+
+def look(identity: Identity, lock: int | None = None) -> Steps[Found | None]:
+    """Read a claim without changing anything.
+
+    Args:
+        identity: scope and key.
+        lock: the claim's advisory lock, to learn whether an atomic claim that
+            is visible although it is in progress has lost its owner.
+    """
+    return (yield from _look(identity, lock))
+
+
+def _look(identity: Identity, lock: int | None) -> Steps[Found | None]:
+    rows = yield Statement("claim_look", {**_identity_params(identity), "lock": lock})
+    return _found(rows[0]) if rows else None
+
+
+def open_effect(held: Held, idle_timeout: float) -> Steps[None]:
+    """Begin the effect's transaction of a joined claim.
+
+    Under an isolation level that reads from a snapshot the claim's row is locked
+    here as well: a renewal of the lease later on would make the completion fail.
+
+    Args:
+        held: the claim.
+        idle_timeout: seconds after which the database ends an idle transaction.
+    """
+    yield BEGIN
+    yield Statement(
+        "effect_open",
+        {
+            **_held_params(held),
+            "idle_timeout": _setting(idle_timeout),
+            "proof": held.owner.hex(),
+        },
+    )
+
+
+def settle_atomic(held: Held, answer: Answer, *, undo: bool) -> Steps[None]:
+    """Store the answer and commit it with the effect.
+
+    Args:
+        held: the claim, whose transaction is open.
+        answer: what to store.
+        undo: roll the handler's effects back first (rule O2).
+
+    Raises:
+        ClaimLostError: the claim is not ours any more; nothing was committed.
+        StoreError: nothing was committed, unless `outcome_unknown` says so.
+    """
+    if undo:
+        yield ROLLBACK_TO
+    yield from _complete(held, answer, proof=held.owner.hex())
+    yield COMMIT
+
+
+def settle_joined(held: Held, answer: Answer, *, begun: bool, undo: bool) -> Steps[None]:
+    """Store the answer and commit it with the effect; see `settle_atomic`.
+
+    Args:
+        held: the claim.
+        answer: what to store.
+        begun: whether the effect's transaction is open.
+        undo: drop the handler's effects.
+    """
+    if begun and undo:
+        yield ROLLBACK
+    fresh = undo or not begun
+    if fresh:
+        yield BEGIN
+    yield from _complete(held, answer, proof=None if fresh else held.owner.hex())
+    yield COMMIT
+
+
+def _complete(held: Held, answer: Answer, *, proof: str | None) -> Steps[None]:
+    rows = yield Statement(
+        "claim_complete",
+        {
+            **_held_params(held),
+            "answer_status": answer.status,
+            "headers": pack_headers(answer.headers),
+            "body": answer.body,
+            "retention": held.retention,
+            "proof": proof,
+        },
+    )
+    if not rows:
+        raise ClaimLostError("the claim was taken over before it could be completed")
+
+
+def abandon(*, begun: bool) -> Steps[None]:
+    """End the open transaction, if there is one, with nothing changed."""
+    if begun:
+        yield ROLLBACK
+
+
+def release(held: Held) -> Steps[bool]:
+    """Give a joined claim back: the next request executes (rule O2).
+
+    The row stays, so that its fencing token does not go back.
+
+    Returns:
+        False where the claim was not ours any more.
+    """
+    rows = yield Statement("claim_release", {**_held_params(held), "retention": held.retention})
+    return bool(rows)
+
+
+def put_in_doubt(held: Held) -> Steps[bool]:
+    """Record that nobody knows whether the effect happened (rule A5)."""
+    rows = yield Statement("claim_doubt", _held_params(held))
+    return bool(rows)
+
+
+def renew(claims: Sequence[tuple[Held, float]]) -> Steps[set[bytes]]:
+    """Extend the leases of many claims in one statement (rule A4).
+
+    Rows that somebody has locked are passed over instead of waited for.
+
+    Args:
+        claims: each claim with its lease in seconds.
+
+    Returns:
+        The owners whose claims are lost: taken over, settled or gone.
+    """
+    columns = {
+        "scopes": [held.identity.scope for held, _ in claims],
+        "keys": [held.identity.key for held, _ in claims],
+        "owners": [held.owner for held, _ in claims],
+        "leases": [lease for _, lease in claims],
+    }
+    renewed = yield Statement("claim_renew", columns)
+    left = {held.owner for held, _ in claims} - {bytes(row[0]) for row in renewed}
+    if left:
+        columns.pop("leases")
+        ours = yield Statement("claim_owned", columns)
+        left -= {bytes(row[0]) for row in ours}
+    return left
+
+
+def purge(limit: int) -> Steps[int]:
+    """Delete at most `limit` claims that count as absent (rule X2)."""
+    rows = yield Statement("claim_purge", {"limit": limit})
+    return len(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A claim as operators see it: digests, never keys or bodies."""
+
+    scope: bytes
+    key: bytes
+    mode: Mode
+    status: Status
+    token: int
+    created_at: float
+    lease_expires_at: float | None
+    expires_at: float
+    answer_status: int | None
+    answer_bytes: int | None
+
+
+def list_claims(limit: int) -> Steps[list[Listed]]:
+    """List the newest claims first."""
+    rows = yield Statement("claim_list", {"limit": limit})
+    return [
+        Listed(
+            scope=bytes(row[0]),
+            key=bytes(row[1]),
+            mode=Mode(row[2]),
+            status=Status(row[3]),
+            token=row[4],
+            created_at=row[5],
+            lease_expires_at=row[6],
+            expires_at=row[7],
+            answer_status=row[8],
+            answer_bytes=row[9],
+        )
+        for row in rows
+    ]
+
+
+def _identity_params(identity: Identity) -> dict[str, Any]:
+    return {"scope": identity.scope, "key": identity.key}
+
+
+def _held_params(held: Held) -> dict[str, Any]:
+    return {"scope": held.identity.scope, "key": held.identity.key, "owner": held.owner}
+
+
+def _new_params(new: NewClaim) -> dict[str, Any]:
+    return {
+        "scope": new.identity.scope,
+        "key": new.identity.key,
+        "mode": new.mode.value,
+        "fp": new.request.digest,
+        "raw": new.request.raw,
+        "recipe": new.request.recipe,
+        "owner": new.owner,
+        "lease": new.lease,
+        "retention": new.retention,
+        "lock": new.lock,
+        "proof": new.owner.hex(),
+        "idle_timeout": _setting(new.idle_timeout),
+    }
+
+
+def _setting(seconds: float) -> str:
+    # A Postgres setting in whole milliseconds; 0 would switch it off.
+    return f"{max(1, math.ceil(seconds * 1000))}ms"
+
+
+def _found(row: Row) -> Found:
+    status = Status(row[1])
+    answer = None
+    if status is Status.COMPLETED:
+        body = None if row[10] is None else bytes(row[10])
+        answer = Answer(row[8], unpack_headers(bytes(row[9])), body)
+    return Found(
+        mode=Mode(row[0]),
+        status=status,
+        digest=bytes(row[2]),
+        raw=bytes(row[3]),
+        recipe=row[4],
+        owner=bytes(row[5]),
+        token=row[6],
+        lease_expires_at=row[7],
+        expires_at=row[11],
+        answer=answer,
+        now=row[12],
+        unheld=bool(row[13]),
+    )

@@ -1,0 +1,10 @@
+-- Joined mode: claim the key in a commit of its own, with a lease.
+INSERT INTO semel_claim
+       (scope, key, mode, status, fp, raw, recipe, owner, token, lease_expires_at, created_at, expires_at)
+SELECT CAST(:scope AS bytea), CAST(:key AS bytea), CAST(:mode AS text), 0, CAST(:fp AS bytea),
+       CAST(:raw AS bytea), CAST(:recipe AS text), CAST(:owner AS bytea), 1,
+       t.now + make_interval(secs => CAST(:lease AS float8)), t.now,
+       t.now + make_interval(secs => CAST(:retention AS float8))
+  FROM (SELECT coalesce(to_timestamp(CAST(:now AS float8)), clock_timestamp()) AS now) AS t
+ON CONFLICT (scope, key) DO NOTHING
+RETURNING token

@@ -1,0 +1,1 @@
+INSERT INTO semel_version (version) VALUES (:version)

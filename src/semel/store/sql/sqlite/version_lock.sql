@@ -1,0 +1,2 @@
+-- BEGIN IMMEDIATE holds the file's write lock already.
+SELECT :lock

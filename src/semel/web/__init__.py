@@ -1,0 +1,1 @@
+"""What every web integration shares: the request, its body, and one guarded exchange."""

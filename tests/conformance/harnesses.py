@@ -1,0 +1,120 @@
+"""The harnesses of Semel's own stores; a module, so that other processes can import them."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from semel import psycopg as semel_psycopg
+from semel import sqlite
+from semel.store.tables import Tables
+from semel.testing.conformance import Harness
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+EFFECT = "CREATE TABLE effect (value text NOT NULL)"
+NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
+
+
+@dataclass(frozen=True)
+class SqliteHarness(Harness[sqlite.AsyncConnection]):
+    """A file."""
+
+    path: Path
+    kind: type[sqlite.AsyncStore] = sqlite.AsyncStore
+
+    def store(
+        self, *, clock: Callable[[], float] | None = None, tables: Tables | None = None
+    ) -> sqlite.AsyncStore:
+        return self.kind(self.path, clock=clock, tables=tables)
+
+    async def prepare(self) -> None:
+        await self.execute(EFFECT)
+
+    async def write_effect(self, tx: sqlite.AsyncConnection, value: str) -> None:
+        await tx.execute("INSERT INTO effect (value) VALUES (?)", [value])
+
+    async def effects(self) -> list[str]:
+        return [value for (value,) in await asyncio.to_thread(self._rows, "SELECT value FROM effect")]
+
+    async def fail(self, tx: sqlite.AsyncConnection) -> None:
+        await tx.execute("INSERT INTO effect (value) VALUES (NULL)")
+
+    def unreachable(self) -> sqlite.AsyncStore:
+        return self.kind(self.path / "no" / "such" / "folder.db")
+
+    async def describe(self, tables: Tables) -> object:
+        rows = await asyncio.to_thread(self._rows, "SELECT type, sql FROM sqlite_schema WHERE sql NOT NULL")
+        mine = sorted((kind, sql) for kind, sql in rows if f'"{tables.prefix}' in sql)
+        return [(kind, sql.replace(f'"{tables.prefix}', '"')) for kind, sql in mine]
+
+    async def execute(self, sql: str) -> None:
+        await asyncio.to_thread(self._rows, sql)
+
+    def _rows(self, sql: str) -> list[Any]:
+        with closing(sqlite3.connect(self.path, timeout=10, isolation_level=None)) as connection:
+            return connection.execute(sql).fetchall()
+
+
+@dataclass(frozen=True)
+class PsycopgHarness(Harness["psycopg.AsyncConnection[Any]"]):
+    """A database, and the isolation level of the application's connections."""
+
+    url: str
+    isolation: str = "read committed"
+
+    def store(
+        self, *, clock: Callable[[], float] | None = None, tables: Tables | None = None
+    ) -> semel_psycopg.AsyncStore:
+        option = f"-c default_transaction_isolation={self.isolation}".replace(" c", "\\ c")
+        url = psycopg.conninfo.make_conninfo(self.url, options=option)
+        return semel_psycopg.AsyncStore.connect(url, clock=clock, tables=tables)
+
+    async def prepare(self) -> None:
+        await self.execute(EFFECT)
+
+    async def write_effect(self, tx: psycopg.AsyncConnection[Any], value: str) -> None:
+        await tx.execute("INSERT INTO effect (value) VALUES (%s)", [value])
+
+    async def effects(self) -> list[str]:
+        return [value for (value,) in await self._rows("SELECT value FROM effect")]
+
+    async def fail(self, tx: psycopg.AsyncConnection[Any]) -> None:
+        await tx.execute("INSERT INTO effect (value) VALUES (NULL)")
+
+    def unreachable(self) -> semel_psycopg.AsyncStore:
+        return semel_psycopg.AsyncStore.connect(NOWHERE)
+
+    async def describe(self, tables: Tables) -> object:
+        columns = await self._rows(
+            "SELECT table_name, column_name, data_type, is_nullable, column_default, ordinal_position"
+            " FROM information_schema.columns"
+            " WHERE table_schema = coalesce(nullif(%(schema)s, ''), current_schema())"
+            " AND starts_with(table_name, %(prefix)s) ORDER BY 1, 6",
+            {"schema": tables.schema, "prefix": tables.prefix},
+        )
+        indexes = await self._rows(
+            "SELECT tablename, indexdef FROM pg_indexes"
+            " WHERE schemaname = coalesce(nullif(%(schema)s, ''), current_schema())"
+            " AND starts_with(tablename, %(prefix)s) ORDER BY 1, 2",
+            {"schema": tables.schema, "prefix": tables.prefix},
+        )
+        return [
+            tuple(value.replace(tables.prefix, "") if isinstance(value, str) else value for value in row)
+            for row in [*columns, *indexes]
+        ]
+
+    async def execute(self, sql: str) -> None:
+        async with await psycopg.AsyncConnection.connect(self.url, autocommit=True) as connection:
+            await connection.execute(sql)
+
+    async def _rows(self, sql: str, params: dict[str, str] | None = None) -> list[Any]:
+        async with await psycopg.AsyncConnection.connect(self.url) as connection:
+            return await (await connection.execute(sql, params)).fetchall()
