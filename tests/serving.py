@@ -3,7 +3,8 @@
     with serving(url) as service:
         answer = service.pay("key-1")
 
-The service chooses its own port. What it wrote to stderr is in `service.errors`.
+The service chooses its own port. What it wrote to stderr is in `service.errors`,
+which handlers have started in `service.handlers()`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 import tempfile
 import time
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
@@ -49,10 +51,13 @@ def semel(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
 class Served:
     """A running service, and a client for it."""
 
-    def __init__(self, process: subprocess.Popen[str], url: str, errors: IO[bytes]) -> None:
+    def __init__(
+        self, process: subprocess.Popen[str], url: str, errors: IO[bytes], log: Path
+    ) -> None:
         self.process = process
         self.url = url
         self._errors = errors
+        self._log = log
         self.http = httpx.Client(
             base_url=url,
             headers={"Authorization": "Bearer demo-1"},
@@ -86,6 +91,14 @@ class Served:
     def count(self) -> int:
         """Return how many payments there are."""
         return int(self.http.get("/payments?count=true").raise_for_status().json()["count"])
+
+    def handlers(self) -> list[str]:
+        """Return the digests of the keys whose handlers have started, in order."""
+        return self._log.read_text("ascii").splitlines()
+
+    def runs(self, key: str) -> int:
+        """Return how many handlers have started under a key."""
+        return self.handlers().count(digest(key))
 
     def holds(self) -> list[dict[str, Any]]:
         """Return which requests wait inside their handlers."""
@@ -129,9 +142,10 @@ def until(look: Callable[[], T]) -> T:
 def serving(store: str, *options: str, faults: bool = True, port: int = 0) -> Iterator[Served]:
     """Run the service; its tables are made first."""
     fixed = ["--store", store, "--port", str(port), "--migrate", *(["--test-faults"] * faults)]
-    with tempfile.TemporaryFile() as errors:
+    with tempfile.TemporaryFile() as errors, tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "handlers.log"
         process = subprocess.Popen(
-            [*SEMEL, "serve", *fixed, *options],
+            [*SEMEL, "serve", *fixed, "--handler-log", str(log), *options],
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
@@ -144,7 +158,7 @@ def serving(store: str, *options: str, faults: bool = True, port: int = 0) -> It
             found = ANNOUNCEMENT.fullmatch(line)
             errors.seek(0)
             assert found, f"{line!r}, {errors.read().decode()}"
-            service = Served(process, found[1], errors)
+            service = Served(process, found[1], errors, log)
             with service.http:
                 yield service
         finally:
@@ -160,6 +174,11 @@ def end(process: subprocess.Popen[str]) -> None:
         process.stdout.close()
 
 
-def lines(path: Path) -> list[str]:
-    """Return the lines of a handler log."""
-    return path.read_text("ascii").splitlines() if path.exists() else []
+def digest(key: str) -> str:
+    """Return the short digest of a key, as logs have it."""
+    return sha256(key.encode()).hexdigest()[:12]
+
+
+def replayed(answer: httpx.Response) -> bool:
+    """Say whether an answer is a replay."""
+    return bool(answer.headers.get("Idempotent-Replayed") == "true")

@@ -17,6 +17,7 @@ from semel.core.model import (
     Answer,
     Decision,
     Execute,
+    Found,
     Identity,
     InDoubt,
     Mode,
@@ -38,6 +39,7 @@ from semel.heartbeat import Heartbeat
 from semel.remembered import Remembered
 from semel.store import programs
 from semel.store.protocol import AsyncStore, AsyncUnit
+from semel.store.statement import Steps
 
 T = TypeVar("T")
 Tx = TypeVar("Tx")
@@ -47,7 +49,12 @@ LOOK_TRIES = 3
 
 
 async def shielded(work: Coroutine[Any, Any, T]) -> T:
-    """Finish some work although this task is cancelled; then be cancelled."""
+    """Finish some work although this task is cancelled; then be cancelled.
+
+    Raises:
+        asyncio.CancelledError: this task was cancelled meanwhile; its cause is what
+            the work raised, `None` where it succeeded.
+    """
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -60,9 +67,7 @@ async def shielded(work: Coroutine[Any, Any, T]) -> T:
         except Exception:  # noqa: BLE001, S110 - raised below by task.result()
             pass
     if cancelled is not None:
-        with suppress(Exception):
-            task.result()
-        raise cancelled
+        raise cancelled from task.exception()
     return task.result()
 
 
@@ -99,7 +104,9 @@ class AsyncClaim(Generic[Tx]):
         self._store = store
         self._unit = unit
         self._new = new
-        self._held = programs.Held(new.identity, new.owner, new.retention)
+        self._held = programs.Held(
+            new.identity, new.owner, new.retention, granted.place
+        )
         self._options = options
         self._route = route
         self._heartbeat = heartbeat
@@ -198,7 +205,7 @@ class AsyncClaim(Generic[Tx]):
         self._remembered.add(self.identity)
         self._emit("executed", str(answer.status))
 
-    def _settling(self, answer: Answer) -> programs.Steps[None]:
+    def _settling(self, answer: Answer) -> Steps[None]:
         undo = answer.status >= 400  # noqa: PLR2004 - rule O2
         if self._new.mode is Mode.ATOMIC:
             return programs.settle_atomic(self._held, answer, undo=undo)
@@ -250,7 +257,7 @@ class AsyncClaim(Generic[Tx]):
         message = f"the answer could not be committed: {error}"
         raise CommitFailedError(message, decision) from error
 
-    async def _interpret(self, found: programs.Found) -> Decision | None:
+    async def _interpret(self, found: Found) -> Decision | None:
         if found.owner != self._new.owner:
             try:
                 decision = decide(found, self._new.request, b"")

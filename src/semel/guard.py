@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import time
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, Generic, Self, TypeAlias, TypeVar
@@ -43,6 +44,7 @@ from semel.heartbeat import Heartbeat
 from semel.remembered import Remembered
 from semel.store import programs
 from semel.store.protocol import AsyncStore, AsyncUnit
+from semel.store.statement import Steps
 
 Tx = TypeVar("Tx")
 
@@ -50,6 +52,8 @@ Refusal: TypeAlias = Replay | InFlight | Mismatch | StaleKey | InDoubt | NotStor
 
 # Pooled connections die together when a server restarts; each try takes another.
 ACQUIRE_TRIES = 4
+# Seconds after which no further try is begun: a busy store waits inside each.
+ACQUIRE_SECONDS = 5.0
 
 _current: ContextVar[AsyncClaim[Any] | None] = ContextVar("semel_claim", default=None)
 
@@ -200,6 +204,7 @@ class AsyncGuard(Generic[Tx]):
     ) -> tuple[Decision, AsyncUnit[Tx]]:
         """Run the acquire; before the handler every failure may be tried again (A6, A7)."""
         failure: SemelError | None = None
+        give_up = time.monotonic() + ACQUIRE_SECONDS
         for _ in range(ACQUIRE_TRIES):
             unit = self.store.unit()
             try:
@@ -211,6 +216,8 @@ class AsyncGuard(Generic[Tx]):
             except (StoreUnavailableError, StoreConflictError) as error:
                 failure = error
                 await shielded(unit.close())
+                if time.monotonic() > give_up:
+                    break
                 continue
             except BaseException:
                 await shielded(self._give_up(unit, new))
@@ -221,7 +228,7 @@ class AsyncGuard(Generic[Tx]):
         message = f"the claim could not be made: {failure}"
         raise StoreUnavailableError(message) from failure
 
-    def _acquiring(self, new: NewClaim, judge: programs.Judge) -> programs.Steps[Decision]:
+    def _acquiring(self, new: NewClaim, judge: programs.Judge) -> Steps[Decision]:
         if new.mode is Mode.ATOMIC:
             return programs.acquire_atomic(new, judge)
         return programs.acquire_joined(

@@ -122,8 +122,13 @@ class AsyncStore:
         if not self._owned:
             return
         with mapped():
-            await self.pool.open()
+            await self.open_own_pool()
             await self.pool.wait(CONNECT_SECONDS)
+
+    async def open_own_pool(self) -> None:
+        """Open the pool if it is this store's own and was never opened; waits for nothing."""
+        if self._owned and self.pool.closed:
+            await self.pool.open()
 
     async def aclose(self) -> None:
         """Close the pool, if it is this store's own."""
@@ -243,7 +248,8 @@ class AsyncUnit:
 
     async def _borrow(self) -> Connection:
         with mapped():
-            connection = await self._store.pool.getconn()
+            await self._store.open_own_pool()
+            connection: Connection = await self._store.pool.getconn()
             try:
                 self._autocommit = connection.autocommit
                 if not connection.autocommit:

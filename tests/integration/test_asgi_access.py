@@ -20,30 +20,6 @@ if TYPE_CHECKING:
     from semel.web.asgi_types import App, AsgiScope, Receive, Send
     from semel.web.request import Request
 
-BAD_KEYS = {
-    "blank": b"",
-    "only spaces": b"   ",
-    "two keys": b'"one", "two"',
-    "bare list": b"one,two",
-    "half quoted": b'"half',
-    "quote inside": b'ha"lf',
-    "behind the quote": b'"one"x',
-    "parameter": b'"one";a=1',
-    "empty string": b'""',
-    "wrong escape": b'"a\\b"',
-    "inner blank": b"a b",
-    "quoted blank": b'"a b"',
-    "tab": b"a\tb",
-    "control": b"a\x01b",
-    "line feed": b"a\nb",
-    "nul": b"a\x00b",
-    "delete": b"a\x7fb",
-    "non-ascii": "schlüssel".encode(),
-    "latin-1": b"schl\xfcssel",
-    "256": b"k" * 256,
-    "256 quoted": b'"' + b"k" * 256 + b'"',
-}
-
 
 @pytest.fixture(params=[Mode.JOINED, Mode.ATOMIC])
 def shop(request: pytest.FixtureRequest) -> Shop:

@@ -142,7 +142,8 @@ async def test_a_client_that_leaves_before_the_answer_begins(
     path = tmp_path / "receipt"
     path.write_bytes(b"x" * 100_000)
 
-    async def handler(_: Request) -> Response:
+    async def handler(request: Request) -> Response:
+        await request.body()
         await shop.pay()
         talks[-1].left.set()
         task = BackgroundTask(done.append, 1)
@@ -253,6 +254,26 @@ async def test_a_client_that_leaves_during_a_commit_that_fails(
     pause.go_on.set()
     await task
     assert (done, shop.untouched) == ([], True)
+
+
+@pytest.mark.rule("O4")
+async def test_an_application_that_gives_up_during_a_commit_that_fails(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pause = Paused(monkeypatch, before=True)
+    broken_commit(shop)
+
+    async def app(scope: AsgiScope, receive: Receive, send: Send) -> None:
+        await shop.pay()
+        answering = asyncio.create_task(JSONResponse({}, 201)(scope, receive, send))
+        await pause.reached.wait()
+        answering.cancel()
+        await turns()
+        pause.go_on.set()
+        await answering
+
+    assert (await pay(shop.guarded(app))).problem == "store-unavailable"
+    assert shop.untouched
 
 
 @pytest.mark.rule("O5", "O6")

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,9 +38,11 @@ def children(pid: int) -> list[int]:
 
 @pytest.mark.rule("T1")
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_every_line_holds(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
+def test_every_line_holds(request: pytest.FixtureRequest, kind: str) -> None:
     store = ["--store", request.getfixturevalue("pg_database")] if kind == "postgresql" else []
-    done = semel("demo", "--once", *store, TMPDIR=str(tmp_path))
+    with tempfile.TemporaryDirectory() as folder:
+        done = semel("demo", "--once", *store, TMPDIR=folder)
+        left = list(Path(folder).iterdir())
 
     assert (done.returncode, done.stderr) == (0, "")
     shown = [line for line in done.stdout.splitlines() if "✓" in line]
@@ -47,7 +50,7 @@ def test_every_line_holds(request: pytest.FixtureRequest, tmp_path: Path, kind: 
     for line, seen in zip(shown, LINES, strict=True):
         assert seen in line
     assert "Every line held." in done.stdout
-    assert list(tmp_path.iterdir()) == []
+    assert left == []
 
 
 @pytest.mark.rule("T1")
@@ -82,7 +85,7 @@ def test_a_terminal_without_unicode_gets_plain_signs() -> None:
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.isascii()
-    assert len(re.findall(r"^ +ok ", done.stdout, re.MULTILINE)) == len(LINES)
+    assert len(re.findall(r"^\W*ok ", done.stdout, re.MULTILINE)) == len(LINES)
 
 
 @contextmanager

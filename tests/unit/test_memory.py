@@ -180,6 +180,23 @@ async def test_an_aborted_transaction_can_not_be_committed(store: memory.AsyncSt
     assert await store.run(acquire(new_claim(mode=Mode.ATOMIC))) == Execute(token=1)
 
 
+@pytest.mark.rule("O2")
+@both_modes
+async def test_an_error_that_the_handler_swallowed_is_not_settled(
+    store: memory.AsyncStore, mode: Mode
+) -> None:
+    new, unit = new_claim(mode=mode), store.unit()
+    await unit.run(acquire(new))
+    await run_handler(unit, new, "paid")
+    unit.tx.abort()
+    with pytest.raises(StoreError, match="aborted"):
+        await unit.run(settle(new))
+    await unit.close()
+    assert store.effects == []
+    with pytest.raises(ClaimClosedError):
+        unit.tx.abort()
+
+
 @both_modes
 async def test_tx_is_closed_after_the_settlement(store: memory.AsyncStore, mode: Mode) -> None:
     new, unit = new_claim(mode=mode), store.unit()

@@ -42,7 +42,8 @@ class Subject:
 
         Args:
             store: the address of the store.
-            errors: a file for what the service writes to stderr.
+            errors: a file for what the service writes to stderr; its temporary files
+                go to the same folder.
             options: more options for `semel serve`.
         """
         self.url = ""
@@ -66,7 +67,12 @@ class Subject:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 *command,
-                env={**os.environ, "SEMEL_STORE": self._store},
+                # What a killed service leaves behind goes with the demo's folder.
+                env={
+                    **os.environ,
+                    "SEMEL_STORE": self._store,
+                    "TMPDIR": str(self._errors.parent),
+                },
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,

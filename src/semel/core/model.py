@@ -135,10 +135,12 @@ class Execute:
     Attributes:
         token: the fencing token of this acquire.
         takeover: another owner held the claim before and lost it.
+        place: where the store keeps the row, if it tells; for the completion.
     """
 
     token: int
     takeover: bool = False
+    place: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

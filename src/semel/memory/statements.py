@@ -56,9 +56,9 @@ class Statements:
     def claim_insert(self, tx: Transaction, values: Values) -> Rows:
         """Claim a key in a commit of its own (joined)."""
         identity = _identity(values)
-        self.database.wait_for(tx, identity)
         if self.database.get(tx, identity) is not None:
             return ()
+        self.database.wait_for(tx, identity)
         return self._write(tx, identity, _new(values, 1, self.database.clock()))
 
     def claim_look(self, tx: Transaction, values: Values) -> Rows:

@@ -139,6 +139,11 @@ class Session:
         with self._database.lock:
             self._usable().effects.append(effect)
 
+    def abort(self) -> None:
+        """Spoil the open transaction, as a statement that failed does."""
+        with self._database.lock:
+            self._usable().aborted = True
+
     def _by_itself(self, statement: Statement) -> Rows:
         transaction = self._database.begin()
         try:
@@ -206,6 +211,16 @@ class MemoryTx:
             ClaimClosedError: the claim's transaction is over.
         """
         self._session.append(effect)
+
+    def abort(self) -> None:
+        """Do what an error of a database does: the transaction can only be rolled back.
+
+        For tests of a handler that swallows such an error.
+
+        Raises:
+            ClaimClosedError: the claim's transaction is over.
+        """
+        self._session.abort()
 
 
 class AsyncUnit:

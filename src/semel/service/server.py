@@ -35,6 +35,7 @@ BACKLOG = 2048
 # Requests get this long to end after SIGTERM; then they are cancelled.
 GRACE_SECONDS = 5
 START_SECONDS = 60.0
+LONGEST_TEMPDIR = 40
 
 Announce = Callable[[str], None]
 
@@ -95,7 +96,9 @@ def run(settings: Settings, *, host: str, port: int, workers: int, announce: Ann
 @contextmanager
 def holding(settings: Settings) -> Iterator[Settings]:
     """Give the service a folder for held requests, as long as it runs."""
-    folder = tempfile.mkdtemp(prefix="semel-holds-")
+    # The name of a socket has room for about a hundred characters.
+    long = len(tempfile.gettempdir()) > LONGEST_TEMPDIR
+    folder = tempfile.mkdtemp(prefix="semel-holds-", dir="/tmp" if long else None)  # noqa: S108
     try:
         yield replace(settings, holds=folder)
     finally:

@@ -53,11 +53,16 @@ ACQUIRE_TRIES = 8
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What an owner needs to prove that a claim is still its own."""
+    """What an owner needs to prove that a claim is still its own.
+
+    Attributes:
+        place: where the store keeps the row that this transaction wrote (atomic).
+    """
 
     identity: Identity
     owner: bytes
     retention: float
+    place: str | None = None
 
 
 def acquire_atomic(new: NewClaim, judge: Judge) -> Steps[Decision]:
@@ -88,7 +93,7 @@ def acquire_atomic(new: NewClaim, judge: Judge) -> Steps[Decision]:
 def _claim_in_transaction(new: NewClaim, judge: Judge) -> Steps[Decision]:
     opened = yield Statement("claim_open", _new_params(new))
     if opened:
-        return Execute(token=opened[0][0])
+        return _granted(opened[0], takeover=False)
     found = yield from _look(new.identity, new.lock)
     if found is None:
         return InFlight()  # a rival's insert is not committed: its lock is held
@@ -151,7 +156,12 @@ def _take(new: NewClaim, found: Found, decision: Execute) -> Steps[Decision]:
         "claim_take",
         {**_new_params(new), "seen_owner": found.owner, "seen_token": found.token},
     )
-    return Execute(taken[0][0], decision.takeover) if taken else InFlight()
+    return _granted(taken[0], takeover=decision.takeover) if taken else InFlight()
+
+
+def _granted(row: Row, *, takeover: bool) -> Execute:
+    token, *place = row
+    return Execute(token, takeover, place[0] if place else None)
 
 
 def look(identity: Identity, lock: int | None = None) -> Steps[Found | None]:
@@ -229,9 +239,10 @@ def settle_joined(held: Held, answer: Answer, *, begun: bool, undo: bool) -> Ste
 
 def _complete(held: Held, answer: Answer, *, proof: str | None) -> Steps[None]:
     rows = yield Statement(
-        "claim_complete",
+        "claim_complete" if held.place is None else "claim_complete_here",
         {
             **_held_params(held),
+            "place": held.place,
             "answer_status": answer.status,
             "headers": pack_headers(answer.headers),
             "body": answer.body,
@@ -282,12 +293,11 @@ def renew(claims: Sequence[tuple[Held, float]]) -> Steps[set[bytes]]:
         "scopes": [held.identity.scope for held, _ in claims],
         "keys": [held.identity.key for held, _ in claims],
         "owners": [held.owner for held, _ in claims],
-        "leases": [lease for _, lease in claims],
     }
-    renewed = yield Statement("claim_renew", columns)
+    leases = [lease for _, lease in claims]
+    renewed = yield Statement("claim_renew", {**columns, "leases": leases})
     left = {held.owner for held, _ in claims} - {bytes(row[0]) for row in renewed}
     if left:
-        columns.pop("leases")
         ours = yield Statement("claim_owned", columns)
         left -= {bytes(row[0]) for row in ours}
     return left

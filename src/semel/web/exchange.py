@@ -102,6 +102,7 @@ class Exchange:
         self._phase = Phase.PASSING
         self._held = HeldAnswer()
         self._knows_client_left = False
+        self._worked = False
         self._instead: Answer | None = None
 
     async def begin(self, scope: Scope, key: str) -> Answer | None:
@@ -276,7 +277,7 @@ class Exchange:
             with suppress(OSError):
                 await self._forward(last=True)
         finally:
-            await self._claimed.run_after_commit()
+            await self._work()
 
     async def _settle(self, *, with_body: bool) -> None:
         extra = frozenset(name.encode("latin-1") for name in self._options.keep_headers)
@@ -286,27 +287,30 @@ class Exchange:
             return
         self._phase = Phase.SETTLING
         try:
-            await shielded(self._commit(answer))
-        except asyncio.CancelledError:
-            if self._phase is Phase.WITHDRAWN:
-                # A task group that cancels what streams goes on with the work
-                # after the response unless something else is raised.
-                raise WithdrawnError from None
-            raise
-        if self._instead is not None:
-            await self.answer(self._instead)
-            raise WithdrawnError
-
-    async def _commit(self, answer: Answer) -> None:
-        """Complete the claim, and note what came of it although nobody may be waiting."""
-        try:
             await self._claimed.complete(answer)
-        except CommitFailedError as error:
+        except asyncio.CancelledError as cancelled:
+            # The claim was settled all the same; see `semel.claim.shielded`.
+            if cancelled.__cause__ is None:
+                self._phase = Phase.SETTLED
+                raise
+            self._fail(cancelled.__cause__)
+            # A task group that cancels what streams goes on with the work after
+            # the response unless something else is raised.
+            raise WithdrawnError from None
+        except Exception as error:
+            await self.answer(self._fail(error))
+            raise WithdrawnError from error
+        self._phase = Phase.SETTLED
+
+    def _fail(self, error: BaseException) -> Answer:
+        """Note that nothing was committed, and what is to be answered instead."""
+        self._phase = Phase.WITHDRAWN
+        if isinstance(error, CommitFailedError):
             self._instead = from_outcome(error.decision, self.request, self._options)
-        except Exception:
-            logger.exception("%s: the claim could not be settled", self.request.route)
+        else:
+            logger.error("%s: the claim could not be settled", self.request.route, exc_info=error)
             self._instead = to_answer(STORE_UNAVAILABLE, self._options)
-        self._phase = Phase.SETTLED if self._instead is None else Phase.WITHDRAWN
+        return self._instead
 
     async def _forward(self, *, last: bool) -> None:
         for message in self._held.messages(last=last):
@@ -318,15 +322,20 @@ class Exchange:
             return
         await self._server_send(message)
         if kind == "http.response.body" and not message.get("more_body", False):
-            await self._claimed.run_after_commit()
+            await self._work()
+
+    async def _work(self) -> None:
+        """Do the work after the response, of which nothing is left to be done then."""
+        self._worked = True
+        await self._claimed.run_after_commit()
 
     async def _leave(self) -> None:
         """Settle what is not settled, and do what is still to be done (rule O6)."""
         if self.claim is None:
             return
         await self.claim.release()
-        if self._phase is Phase.SETTLED:
-            await shielded(self.claim.run_after_commit())
+        if self._phase is Phase.SETTLED and not self._worked:
+            await shielded(self._work())
 
     def _withdraw(self) -> WithdrawnError:
         self._phase = Phase.WITHDRAWN

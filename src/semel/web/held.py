@@ -60,7 +60,7 @@ class HeldAnswer:
         # Trailers were not offered; what announces them would wait for them.
         self._start = {**message, "headers": list(self._headers), "trailers": False}
 
-    def add(self, chunk: bytes) -> None:
+    def add(self, chunk: bytes | bytearray | memoryview) -> None:
         """Take a piece of the body.
 
         Raises:
@@ -69,8 +69,9 @@ class HeldAnswer:
         if self._start is None:
             raise RuntimeError("the application sent a body before it started its response")
         if chunk:
-            self._chunks.append(bytes(chunk))
-            self.size += len(chunk)
+            kept = bytes(chunk)  # whoever sent it may use its buffer again
+            self._chunks.append(kept)
+            self.size += len(kept)
 
     @property
     def is_event_stream(self) -> bool:

@@ -17,7 +17,9 @@ def held(*pairs: tuple[bytes, bytes], status: int = 200) -> HeldAnswer:
 @pytest.mark.rule("R1", "O4")
 def test_it_is_stored_by_its_allow_list_and_sent_whole() -> None:
     answer = held((b"etag", b"1"), (b"set-cookie", b"a=b"))
-    answer.add(b"12")
+    chunk = bytearray(b"12")
+    answer.add(chunk)
+    chunk[:] = b"xx"
     answer.add(b"")
     answer.add(b"3")
     assert answer.to_answer(frozenset(), with_body=True) == Answer(200, ((b"etag", b"1"),), b"123")

@@ -1,4 +1,6 @@
--- Joined mode: claim the key in a commit of its own, with a lease.
+-- Joined mode: claim the key in a commit of its own, with a lease. ON CONFLICT
+-- decides a race; NOT EXISTS keeps it from waiting for a row that a frozen owner
+-- has completed and not committed.
 INSERT INTO semel_claim
        (scope, key, mode, status, fp, raw, recipe, owner, token, lease_expires_at, created_at, expires_at)
 SELECT CAST(:scope AS bytea), CAST(:key AS bytea), CAST(:mode AS text), 0, CAST(:fp AS bytea),
@@ -6,5 +8,7 @@ SELECT CAST(:scope AS bytea), CAST(:key AS bytea), CAST(:mode AS text), 0, CAST(
        t.now + make_interval(secs => CAST(:lease AS float8)), t.now,
        t.now + make_interval(secs => CAST(:retention AS float8))
   FROM (SELECT coalesce(to_timestamp(CAST(:now AS float8)), clock_timestamp()) AS now) AS t
+ WHERE NOT EXISTS (SELECT 1 FROM semel_claim
+                    WHERE scope = CAST(:scope AS bytea) AND key = CAST(:key AS bytea))
 ON CONFLICT (scope, key) DO NOTHING
 RETURNING token

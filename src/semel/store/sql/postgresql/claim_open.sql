@@ -18,4 +18,4 @@ ON CONFLICT (scope, key) DO UPDATE
        answer_status = NULL, headers = NULL, body = NULL
  WHERE c.status = 3
     OR (c.status = 1 AND c.expires_at <= coalesce(to_timestamp(CAST(:now AS float8)), clock_timestamp()))
-RETURNING token
+RETURNING token, CAST(ctid AS text)

@@ -24,4 +24,4 @@ UPDATE semel_claim AS c
        answer_status = NULL, headers = NULL, body = NULL
   FROM free, t
  WHERE c.scope = free.scope AND c.key = free.key
-RETURNING c.token
+RETURNING c.token, CAST(c.ctid AS text)
