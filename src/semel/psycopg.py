@@ -123,7 +123,8 @@ class AsyncStore:
             return
         with mapped():
             await self.open_own_pool()
-            await self.pool.wait(CONNECT_SECONDS)
+            # `pool.wait` would close the pool for good when it gives up.
+            await self.pool.putconn(await self.pool.getconn(CONNECT_SECONDS))
 
     async def open_own_pool(self) -> None:
         """Open the pool if it is this store's own and was never opened; waits for nothing."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from servers import OwnPostgres
 from serving import Served, replayed, semel, serving, until
 
 KEYS = 40
@@ -77,6 +78,47 @@ def test_a_killed_worker_is_replaced_and_its_request_paid_once(pair: Served, key
     assert victim not in children(pair.process.pid)
     assert (again.status_code, pair.count() - before, pair.runs(key)) == (201, 1, 2)
     assert pair.holds() == []
+
+
+def test_workers_do_not_outlive_their_supervisor(file: str) -> None:
+    with serving(file, "--workers", "2") as first:
+        until(lambda: len(children(first.process.pid)) == WORKERS)
+        workers = children(first.process.pid)
+        first.stop(signal.SIGKILL)
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+        with serving(file, port=first.port) as second:
+            assert second.pay("key-1").status_code == 201
+
+
+@pytest.mark.rule("O8")
+def test_a_database_that_is_away_is_503_until_it_is_back(own_postgres: OwnPostgres) -> None:
+    with serving(own_postgres.url, "--workers", "2") as service:
+        first = service.pay("key-1")
+        own_postgres.stop()
+        # The workers are replaced while there is nothing to connect to.
+        for worker in children(service.process.pid):
+            os.kill(worker, signal.SIGKILL)
+        until(lambda: answers(service))
+        with ThreadPoolExecutor(3) as pool:
+            fresh = pool.submit(service.pay, "key-2")
+            again = pool.submit(service.pay, "key-1")
+            read = pool.submit(service.http.get, "/payments")
+            refused = [one.result() for one in (fresh, again, read)]
+        own_postgres.start()
+        fresh_after, again_after = service.retry("key-2"), service.retry("key-1")
+
+        assert {one.status_code for one in refused} == {503}
+        assert all(int(one.headers["Retry-After"]) >= 1 for one in refused)
+        assert (fresh_after.status_code, replayed(fresh_after)) == (201, False)
+        assert (again_after.content, replayed(again_after)) == (first.content, True)
+        assert service.count() == 2
+
+
+def answers(service: Served) -> bool:
+    try:
+        return service.http.get("/nothing").status_code == 404
+    except httpx.TransportError:
+        return False
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

@@ -9,9 +9,11 @@ the payment on the claim's transaction.
 
 from __future__ import annotations
 
+import asyncio
+import multiprocessing
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import wraps
 from http import HTTPStatus
 from typing import TypeAlias
@@ -119,7 +121,7 @@ class Service:
         A store that is down now may be back soon: requests are answered with 503
         until then.
         """
-        with self._log:
+        with self._log, _ending_with_supervisor():
             try:
                 await self._guard.open()
             except StoreUnavailableError as error:
@@ -200,6 +202,24 @@ class Service:
         if not count:
             raise HTTPException(HTTPStatus.NOT_FOUND, "nobody waits for this name")
         return answer({"released": count})
+
+
+@contextmanager
+def _ending_with_supervisor() -> Iterator[None]:
+    """End this process at once when the supervisor that started it is killed.
+
+    Else its workers would go on, and keep the port from a service started anew.
+    """
+    supervisor = multiprocessing.parent_process()
+    if supervisor is None:
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    loop.add_reader(supervisor.sentinel, os._exit, 1)
+    try:
+        yield
+    finally:
+        loop.remove_reader(supervisor.sentinel)
 
 
 class HandlerLog:
