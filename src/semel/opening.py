@@ -82,7 +82,7 @@ def open_async_store(
         case _:
             from semel.memory import AsyncStore as Memory  # noqa: PLC0415 - only where asked for
 
-            return Memory()
+            return Memory(tables=tables)
 
 
 def dialect_of(url: str) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import sqlite3
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+from psycopg import sql
+from psycopg_pool import AsyncConnectionPool
 
 from semel import psycopg as semel_psycopg
 from semel import sqlite
@@ -16,10 +19,12 @@ from semel.store.tables import Tables
 from semel.testing.conformance import Harness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 EFFECT = "CREATE TABLE effect (value text NOT NULL)"
+# The suite makes tables in a schema of this name, which is no part of the search path.
+OWN_SCHEMA = "Own_1"
 NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
 
 
@@ -63,19 +68,35 @@ class SqliteHarness(Harness[sqlite.AsyncConnection]):
             return connection.execute(sql).fetchall()
 
 
+@contextmanager
+def psycopg_harness(url: str, isolation: str) -> Iterator[PsycopgHarness]:
+    """Make a harness on a new schema, whose connections work at an isolation level."""
+    name = f"test_{secrets.token_hex(8)}"
+    level = isolation.replace(" ", "\\ ")
+    # No test here crashes the server: whether a commit has reached the disk does not matter.
+    options = (
+        f"-c search_path={name} -c default_transaction_isolation={level} -c synchronous_commit=off"
+    )
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(name)))
+        try:
+            yield PsycopgHarness(psycopg.conninfo.make_conninfo(url, options=options))
+        finally:
+            for schema in (name, OWN_SCHEMA):
+                drop = sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE")
+                admin.execute(drop.format(sql.Identifier(schema)))
+
+
 @dataclass(frozen=True)
 class PsycopgHarness(Harness["psycopg.AsyncConnection[Any]"]):
-    """A database, and the isolation level of the application's connections."""
+    """A database, at an address that says the rest."""
 
     url: str
-    isolation: str = "read committed"
 
     def store(
         self, *, clock: Callable[[], float] | None = None, tables: Tables | None = None
     ) -> semel_psycopg.AsyncStore:
-        option = f"-c default_transaction_isolation={self.isolation}".replace(" c", "\\ c")
-        url = psycopg.conninfo.make_conninfo(self.url, options=option)
-        return semel_psycopg.AsyncStore.connect(url, clock=clock, tables=tables)
+        return semel_psycopg.AsyncStore.connect(self.url, clock=clock, tables=tables)
 
     async def prepare(self) -> None:
         await self.execute(EFFECT)
@@ -90,7 +111,8 @@ class PsycopgHarness(Harness["psycopg.AsyncConnection[Any]"]):
         await tx.execute("INSERT INTO effect (value) VALUES (NULL)")
 
     def unreachable(self) -> semel_psycopg.AsyncStore:
-        return semel_psycopg.AsyncStore.connect(NOWHERE)
+        pool = AsyncConnectionPool[Any](NOWHERE, open=False, min_size=1, timeout=0.5)
+        return semel_psycopg.AsyncStore(pool, owned=True)
 
     async def describe(self, tables: Tables) -> object:
         columns = await self._rows(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
-from conformance.harnesses import PsycopgHarness
+from conformance.harnesses import PsycopgHarness, psycopg_harness
 from semel.core.model import Mode
 from semel.testing.conformance import (
     Capabilities,
@@ -15,6 +17,9 @@ from semel.testing.conformance import (
     Retention,
     StoreConformance,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 CAPABILITIES = Capabilities(
     modes=(Mode.ATOMIC, Mode.JOINED),
@@ -29,21 +34,24 @@ class TestPsycopg(StoreConformance):
     capabilities = CAPABILITIES
 
     @pytest.fixture
-    def harness(self, pg_database: str) -> PsycopgHarness:
-        return PsycopgHarness(pg_database)
+    def harness(self, postgres_url: str) -> Iterator[PsycopgHarness]:
+        with psycopg_harness(postgres_url, "read committed") as harness:
+            yield harness
 
 
 class TestPsycopgRepeatableRead(Contention, Leases, MismatchedRequests, Retention, Faults):
     capabilities = CAPABILITIES
 
     @pytest.fixture
-    def harness(self, pg_database: str) -> PsycopgHarness:
-        return PsycopgHarness(pg_database, "repeatable read")
+    def harness(self, postgres_url: str) -> Iterator[PsycopgHarness]:
+        with psycopg_harness(postgres_url, "repeatable read") as harness:
+            yield harness
 
 
 class TestPsycopgSerializable(Contention, Leases, MismatchedRequests, Retention, Faults):
     capabilities = CAPABILITIES
 
     @pytest.fixture
-    def harness(self, pg_database: str) -> PsycopgHarness:
-        return PsycopgHarness(pg_database, "serializable")
+    def harness(self, postgres_url: str) -> Iterator[PsycopgHarness]:
+        with psycopg_harness(postgres_url, "serializable") as harness:
+            yield harness

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -122,3 +123,21 @@ async def test_a_joined_request_commits_twice(own_postgres: OwnPostgres) -> None
         opened.guard._remembered._identities.clear()
         assert isinstance(await opened.acquire("k"), Replay)
         assert log.since() == ["claim_insert", "claim_look"]
+
+
+@pytest.mark.rule("A3")
+@pytest.mark.parametrize("mode", [Mode.ATOMIC, Mode.JOINED])
+async def test_the_architecture_page_shows_what_is_sent(
+    own_postgres: OwnPostgres, mode: Mode
+) -> None:
+    page = (Path(__file__).parents[2] / "ARCHITECTURE.md").read_text("utf-8")
+    shown = " ".join(page.split(f"\n### {mode}\n")[1].split("\n##")[0].split())
+    own_postgres.set(log_statement="all")
+    url = f"{own_postgres.url}?application_name={APPLICATION}"
+    async with shop(url, mode=mode) as opened:
+        before = len(own_postgres.statements(APPLICATION))
+        claim = await opened.claim("k")
+        await pay(claim)
+        await claim.complete(ANSWER)
+        sent = own_postgres.statements(APPLICATION)[before:]
+    assert "; ".join(sent) in shown

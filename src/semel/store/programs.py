@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from semel.core.answer import pack_headers, unpack_headers
@@ -156,7 +156,11 @@ def _take(new: NewClaim, found: Found, decision: Execute) -> Steps[Decision]:
         "claim_take",
         {**_new_params(new), "seen_owner": found.owner, "seen_token": found.token},
     )
-    return _granted(taken[0], takeover=decision.takeover) if taken else InFlight()
+    if not taken:
+        return InFlight()
+    granted = _granted(taken[0], takeover=decision.takeover)
+    # A claim that is committed before its completion is moved by every renewal.
+    return granted if new.mode is Mode.ATOMIC else replace(granted, place=None)
 
 
 def _granted(row: Row, *, takeover: bool) -> Execute:

@@ -40,6 +40,7 @@ class StatementCount(Group):
         attempt = bench.attempt(bench.claim(mode=Mode.JOINED))
         await attempt.acquire(record)
         await bench.harness.write_effect(await attempt.begin(record), "paid")
+        record.is_open = attempt.unit.begun
         await attempt.settle(wrap=record)
         assert len(record.statements) <= 3
         assert record.commits == 2

@@ -34,6 +34,7 @@ from semel.errors import SemelError
 from semel.memory import AsyncStore as MemoryStore
 from semel.memory import MemoryTx
 from semel.store import programs
+from semel.store.statement import Statement
 from semel.store.tables import Tables
 from semel.testing.clock import FakeClock
 from semel.testing.conformance.group import Group, requires
@@ -44,9 +45,10 @@ T = TypeVar("T")
 
 KEYS = ("a", "b", "c")
 BODIES = ("one", "two")
-# All exact in binary, so that every store computes the same times; a step takes
-# less than all durations are multiples of, so that no two moments coincide.
-STEP = 1 / 128
+# Exact in binary and in microseconds, so that every store computes the same times.
+# All steps of a run take less than a second, all durations are whole seconds: no two
+# moments coincide.
+STEP = 1 / 64
 LEASES = (2.0, 5.0)
 RETENTIONS = (3.0, 20.0)
 # Each open atomic claim holds a connection.
@@ -88,8 +90,9 @@ class MemoryHarness(Harness[MemoryTx]):
         return [effect for store in self._stores.values() for effect in store.effects]
 
     async def fail(self, tx: MemoryTx) -> None:
-        """Abort the transaction."""
-        tx.abort()
+        """Complete a claim that nobody holds: an error aborts the transaction."""
+        values = {"scope": b"", "key": b"", "owner": b"", "proof": None}
+        tx._session(Statement("claim_complete", values))  # noqa: SLF001 - there is no other way
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,11 +109,12 @@ class Record:
     Attributes:
         names: all, in their order.
         commits: how often something was committed.
+        is_open: whether a transaction is open, or was opened by the application.
     """
 
     names: list[str] = field(default_factory=list)
     commits: int = 0
-    _open: bool = False
+    is_open: bool = False
 
     def __call__(self, steps: Steps[T], /) -> Steps[T]:
         """Return the program, recorded."""
@@ -128,8 +129,8 @@ class Record:
         name = statement.name
         rows = yield statement
         self.names.append(name)
-        writes_by_itself = name not in CONTROL and name != "claim_look" and not self._open
-        self.commits += name == "commit" or (writes_by_itself and bool(rows))
+        by_itself = name not in CONTROL and name != "claim_look" and not self.is_open
+        self.commits += name == "commit" or (by_itself and bool(rows))
         if name in {"begin", "commit", "rollback"}:
-            self._open = name == "begin"
+            self.is_open = name == "begin"
         return rows

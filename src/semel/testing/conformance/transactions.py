@@ -98,8 +98,7 @@ class Transactions(Group):
         """A handler that hides its database's error gets no answer that is not true."""
         attempt = await bench.held(bench.claim(mode=mode))
         await bench.write(attempt, "before")
-        with pytest.raises(Exception):  # noqa: B017, PT011 - each driver has its own
-            await bench.harness.fail(attempt.unit.tx)
+        await _swallow_an_error(bench, attempt)
         try:
             await attempt.settle()
         except StoreError:
@@ -114,8 +113,7 @@ class Transactions(Group):
         """A refusal is stored even where the handler spoiled its transaction."""
         attempt = await bench.held(bench.claim(mode=mode))
         await bench.write(attempt, "undone")
-        with pytest.raises(Exception):  # noqa: B017, PT011 - each driver has its own
-            await bench.harness.fail(attempt.unit.tx)
+        await _swallow_an_error(bench, attempt)
         refusal = Answer(409, (), b"sold out")
         await attempt.settle(refusal, undo=True)
         assert await bench.effects() == []
@@ -203,6 +201,17 @@ class Transactions(Group):
 async def _status(bench: Bench, attempt: Attempt[object]) -> Status | None:
     found = await bench.look(attempt.new.identity)
     return None if found is None else found.status
+
+
+async def _swallow_an_error(bench: Bench, attempt: Attempt[object]) -> None:
+    """Let a statement fail as a database's does, whatever its driver raises."""
+    try:
+        await bench.harness.fail(attempt.unit.tx)
+    except (AttributeError, NameError, NotImplementedError, TypeError):
+        raise  # the harness is wrong
+    except Exception:  # noqa: BLE001 - each driver has its own
+        return
+    raise AssertionError("the statement was to fail")
 
 
 async def _hang(attempt: Attempt[object]) -> None:
