@@ -151,6 +151,8 @@ def serving(store: str, *options: str, faults: bool = True, port: int = 0) -> It
             text=True,
             encoding="utf-8",
             start_new_session=True,
+            # What a killed service leaves behind goes with this folder.
+            env={**os.environ, "TMPDIR": folder},
         )
         try:
             assert process.stdout is not None

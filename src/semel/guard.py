@@ -63,6 +63,14 @@ def current() -> AsyncClaim[Any] | None:
     return _current.get()
 
 
+def restore(claim: AsyncClaim[Any] | None) -> None:
+    """Make a claim, or none, the current one again (for authors of adapters).
+
+    An application that calls another one in-process shares its context with it.
+    """
+    _current.set(claim)
+
+
 class AsyncGuard(Generic[Tx]):
     """Guards an application's requests with the claims of one store."""
 

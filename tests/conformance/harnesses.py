@@ -47,7 +47,9 @@ class SqliteHarness(Harness[sqlite.AsyncConnection]):
         await tx.execute("INSERT INTO effect (value) VALUES (?)", [value])
 
     async def effects(self) -> list[str]:
-        return [value for (value,) in await asyncio.to_thread(self._rows, "SELECT value FROM effect")]
+        return [
+            value for (value,) in await asyncio.to_thread(self._rows, "SELECT value FROM effect")
+        ]
 
     async def fail(self, tx: sqlite.AsyncConnection) -> None:
         await tx.execute("INSERT INTO effect (value) VALUES (NULL)")
@@ -56,7 +58,9 @@ class SqliteHarness(Harness[sqlite.AsyncConnection]):
         return self.kind(self.path / "no" / "such" / "folder.db")
 
     async def describe(self, tables: Tables) -> object:
-        rows = await asyncio.to_thread(self._rows, "SELECT type, sql FROM sqlite_schema WHERE sql NOT NULL")
+        rows = await asyncio.to_thread(
+            self._rows, "SELECT type, sql FROM sqlite_schema WHERE sql NOT NULL"
+        )
         mine = sorted((kind, sql) for kind, sql in rows if f'"{tables.prefix}' in sql)
         return [(kind, sql.replace(f'"{tables.prefix}', '"')) for kind, sql in mine]
 
@@ -116,7 +120,8 @@ class PsycopgHarness(Harness["psycopg.AsyncConnection[Any]"]):
 
     async def describe(self, tables: Tables) -> object:
         columns = await self._rows(
-            "SELECT table_name, column_name, data_type, is_nullable, column_default, ordinal_position"
+            "SELECT table_name, column_name, data_type, is_nullable, column_default,"
+            " ordinal_position"
             " FROM information_schema.columns"
             " WHERE table_schema = coalesce(nullif(%(schema)s, ''), current_schema())"
             " AND starts_with(table_name, %(prefix)s) ORDER BY 1, 6",
@@ -129,7 +134,10 @@ class PsycopgHarness(Harness["psycopg.AsyncConnection[Any]"]):
             {"schema": tables.schema, "prefix": tables.prefix},
         )
         return [
-            tuple(value.replace(tables.prefix, "") if isinstance(value, str) else value for value in row)
+            tuple(
+                value.replace(tables.prefix, "") if isinstance(value, str) else value
+                for value in row
+            )
             for row in [*columns, *indexes]
         ]
 

@@ -9,6 +9,7 @@ from semel.testing.conformance import Capabilities, MemoryHarness, StoreConforma
 
 
 class TestMemory(StoreConformance):
+    examples = 100
     capabilities = Capabilities(
         modes=(Mode.JOINED, Mode.ATOMIC), concurrent=True, clock_can_be_set=True
     )

@@ -31,7 +31,7 @@ def children(pid: int) -> set[int]:
     listed = Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()
     found = set()
     for child in listed:
-        with suppress(FileNotFoundError):  # it has just ended
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
             if b"resource_tracker" not in Path(f"/proc/{child}/cmdline").read_bytes():
                 found.add(int(child))
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,8 +27,10 @@ class Options:
         enabled: off means that requests pass as if Semel were not there.
         required: whether a guarded request without a key is refused (rule K3).
         methods: the guarded methods.
-        when: exempts requests: called with the request, false means unguarded.
-        key: where the key comes from (rule K6).
+        when: exempts requests: called with the request, sync or async; false means
+            unguarded.
+        key: where the key comes from: `Header`, `BodyField`, `FormField`, or a
+            function of the request, sync or async (rule K6).
         strict_key: accept only the quoted form of the header (RFC 9651).
         retention: seconds for which a settled claim is kept and replayed.
         lease: seconds until a joined claim whose owner stopped may be taken over.
@@ -40,7 +42,7 @@ class Options:
         storable: which statuses are stored (rule O1).
         keep_headers: names of headers to keep beside those of rule R1.
         replay_marker: the name of the header that marks a replay.
-        replay_status: the status of every replay instead of the stored one.
+        replay_status: the status of a replay in place of a stored 201.
         max_request_bytes: a guarded body above this is refused (rule F7).
         max_response_bytes: an answer above this is not stored (rule O7).
         problem_base: what the `type` of a problem answer begins with.
@@ -52,8 +54,10 @@ class Options:
     enabled: bool = True
     required: bool = True
     methods: frozenset[str] = frozenset({"POST", "PATCH"})
-    when: Callable[[Any], bool] | None = None
-    key: KeySource = field(default_factory=Header)
+    when: Callable[[Any], bool | Awaitable[bool]] | None = None
+    key: KeySource | Callable[[Any], str | Awaitable[str | None] | None] = field(
+        default_factory=Header
+    )
     strict_key: bool = False
     retention: float = DAY
     lease: float = 10.0

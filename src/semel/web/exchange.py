@@ -34,7 +34,7 @@ from semel.errors import (
     UsageError,
 )
 from semel.events import Event, emit
-from semel.guard import _current, current
+from semel.guard import current, restore
 from semel.web.held import HeldAnswer
 from semel.web.problems import from_outcome, to_answer
 
@@ -166,7 +166,7 @@ class Exchange:
                 raise asyncio.CancelledError from None
         finally:
             await self._leave()
-            _current.set(self._outer_claim)  # an application called in-process shares the context
+            restore(self._outer_claim)  # an application called in-process shares the context
             scope.update((name, inner[name]) for name in inner.keys() - _OWN_ENTRIES)
         if self._phase is Phase.HELD:
             # Incomplete: the server is to react to it as it would without us.

@@ -18,7 +18,7 @@ from __future__ import annotations
 from semel.testing.conformance.clocks import ClockIndependence
 from semel.testing.conformance.contention import Contention
 from semel.testing.conformance.counting import StatementCount
-from semel.testing.conformance.differential import Differential, MemoryHarness
+from semel.testing.conformance.differential import Differential
 from semel.testing.conformance.faults import Faults
 from semel.testing.conformance.fidelity import Fidelity
 from semel.testing.conformance.group import Group, requires
@@ -26,6 +26,7 @@ from semel.testing.conformance.harness import Capabilities, Harness, Workbench
 from semel.testing.conformance.lease import Leases
 from semel.testing.conformance.life_cycle import LifeCycle
 from semel.testing.conformance.mismatch import MismatchedRequests
+from semel.testing.conformance.model import MemoryHarness
 from semel.testing.conformance.retention import Retention
 from semel.testing.conformance.schema import ErrorMapping, Schema
 from semel.testing.conformance.transactions import Transactions

@@ -62,6 +62,21 @@ class Contention(Group):
         assert await bench.ask(bench.claim(mode=mode)) == Replay(ANSWER)
         assert await bench.effects() == ["paid"]
 
+    @pytest.mark.rule("A3", "A6")
+    async def test_unrelated_keys_do_not_collide(self, bench: Bench, mode: Mode) -> None:
+        """Many requests at once, each with a key of its own: none is aborted after its handler."""
+        names = [f"task-{number}" for number in range(12)]
+
+        async def pay(name: str) -> None:
+            for number in range(15):
+                attempt = bench.attempt(bench.claim(f"{name} {number}", mode=mode))
+                assert await attempt.acquire_patiently() == Execute(token=1)
+                await bench.write(attempt, f"{name} {number}")
+                await attempt.settle()
+
+        await asyncio.gather(*(pay(name) for name in names))
+        assert len(await bench.effects()) == len(names) * 15
+
     @pytest.mark.rule("A8")
     async def test_a_rolled_back_winner_makes_room_for_the_next(
         self, bench: Bench, mode: Mode

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from semel.core.model import Execute, InFlight, Mode, Replay, Status
+from semel.core.model import Execute, Found, InFlight, Mode, Replay, Status
 from semel.errors import StoreConflictError, StoreUnavailableError
 from semel.store import programs
 from semel.store.statement import Rows, Statement, Steps
@@ -216,5 +216,5 @@ def _operation(name: str, attempt: Attempt[Any]) -> Steps[Any]:
             return programs.renew([(attempt.held, LEASE)])
 
 
-def _state(found: programs.Found) -> tuple[Any, ...]:
+def _state(found: Found) -> tuple[Any, ...]:
     return (found.status, found.token, found.lease_expires_at, found.expires_at)

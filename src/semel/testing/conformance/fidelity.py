@@ -79,9 +79,7 @@ class Fidelity(Group):
 
     @pytest.mark.rule("K4")
     @pytest.mark.parametrize("name", DIGESTS)
-    async def test_digests_are_compared_as_bytes(
-        self, bench: Bench, mode: Mode, name: str
-    ) -> None:
+    async def test_digests_are_compared_as_bytes(self, bench: Bench, mode: Mode, name: str) -> None:
         """Scope, key, fingerprint and owner may hold any byte."""
         value = DIGESTS[name]
         new = replace(

@@ -39,12 +39,18 @@ class Group:
     def __init_subclass__(cls) -> None:
         """Leave out the tests that ask for more than this store can do."""
         super().__init_subclass__()
-        if "capabilities" not in vars(cls):
+        if not hasattr(cls, "capabilities"):
             return
+        own = set(vars(cls))
         for name in dir(cls):
-            needed = getattr(getattr(cls, name), _REQUIRED, ())
-            if not all(getattr(cls.capabilities, one) for one in needed):
-                setattr(cls, name, None)
+            found = (vars(base).get(name) for base in cls.__mro__)
+            test = next((one for one in found if one is not None), None)
+            needed = getattr(test, _REQUIRED, None)
+            if needed is None or name in own:
+                continue
+            wanted = test if all(getattr(cls.capabilities, one) for one in needed) else None
+            if getattr(cls, name) is not wanted:
+                setattr(cls, name, wanted)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Run a test in each mode of the store."""

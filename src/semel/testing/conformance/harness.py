@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from semel.core.model import Answer, Decision, Execute, Found, Identity, Mode, NewClaim
 from semel.opening import OpenedStore

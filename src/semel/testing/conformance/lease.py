@@ -53,6 +53,7 @@ class Leases(Group):
         assert found.owner == rival.new.owner
         assert found.lease_expires_at == timed.clock() + LEASE
         assert found.expires_at == timed.clock() + RETENTION
+        assert await timed.store.run(programs.renew([(rival.held, LEASE)])) == set()
         await timed.write(rival, "paid")
         await rival.settle()
         assert await timed.effects() == ["paid"]
@@ -96,16 +97,23 @@ class Leases(Group):
         assert await timed.ask(timed.claim(mode=Mode.JOINED)) == Replay(ANSWER)
 
     @pytest.mark.rule("A4")
+    @pytest.mark.parametrize("is_settled", [False, True])
     @requires("joined", "clock_can_be_set")
-    async def test_the_effect_of_a_former_owner_is_rolled_back(self, timed: Bench) -> None:
+    async def test_the_effect_of_a_former_owner_is_rolled_back(
+        self, timed: Bench, *, is_settled: bool
+    ) -> None:
         """A paused owner that wakes after a takeover may write, but not commit."""
         former, owner = await _taken_over(timed, close=False)
-        await timed.write(owner, "of the owner")
-        await owner.settle()
+        if is_settled:
+            await timed.write(owner, "of the owner")
+            await owner.settle()
 
         await timed.write(former, "of the former owner")
         with pytest.raises(ClaimLostError):
             await former.settle()
+        if not is_settled:
+            await timed.write(owner, "of the owner")
+            await owner.settle()
         assert await timed.effects() == ["of the owner"]
         assert await timed.ask(timed.claim(mode=Mode.JOINED)) == Replay(ANSWER)
 
@@ -160,6 +168,20 @@ class Leases(Group):
         assert await timed.store.run(programs.renew([(attempt.held, LEASE)])) == set()
         assert isinstance(await timed.ask(timed.claim(mode=Mode.JOINED)), InFlight)
         await attempt.settle()
+
+    @pytest.mark.rule("A4", "A6")
+    @requires("joined", "clock_can_be_set", "concurrent")
+    async def test_a_renewal_does_not_spoil_the_effect(self, timed: Bench) -> None:
+        """A heartbeat while the handler's transaction is open: it commits all the same."""
+        attempt = await timed.held(timed.claim(mode=Mode.JOINED))
+        await timed.write(attempt, "paid")
+        for _ in range(2):
+            timed.clock.advance(1)
+            beat = timed.store.run(programs.renew([(attempt.held, LEASE)]))
+            assert await asyncio.wait_for(beat, AT_ONCE) == set()
+        await attempt.settle()
+        assert await timed.effects() == ["paid"]
+        assert await timed.ask(timed.claim(mode=Mode.JOINED)) == Replay(ANSWER)
 
     @pytest.mark.rule("A4")
     @requires("joined", "clock_can_be_set")
@@ -216,9 +238,7 @@ class Leases(Group):
         await _complete_without_commit(settling)
         timed.clock.advance(1)
 
-        beat = timed.store.run(
-            programs.renew([(settling.held, LEASE), (other.held, LEASE)])
-        )
+        beat = timed.store.run(programs.renew([(settling.held, LEASE), (other.held, LEASE)]))
         assert await asyncio.wait_for(beat, AT_ONCE) == set()
         found = await timed.found(other.new.identity)
         assert found.lease_expires_at == timed.clock() + LEASE

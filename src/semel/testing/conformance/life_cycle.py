@@ -16,7 +16,7 @@ from semel.core.model import (
 from semel.errors import ClaimLostError
 from semel.store import programs
 from semel.testing.conformance.group import Bench, Group, requires
-from semel.testing.driving import ANSWER, LEASE, RETENTION, digest, held
+from semel.testing.driving import ANSWER, LEASE, RETENTION, Attempt, digest, held
 
 
 class LifeCycle(Group):
@@ -26,6 +26,21 @@ class LifeCycle(Group):
     async def test_the_store_has_the_declared_modes(self, bench: Bench) -> None:
         """A mode that is not declared would go untested."""
         assert set(bench.store.modes) == set(self.capabilities.modes)
+
+    @pytest.mark.rule("S4")
+    async def test_a_store_may_be_opened_or_simply_used(self, bench: Bench, mode: Mode) -> None:
+        """The first use connects it; opening it once more does no harm."""
+        unopened = bench.harness.store(tables=bench.store.tables)
+        try:
+            first = Attempt(unopened, bench.claim(mode=mode))
+            assert await first.acquire() == Execute(token=1)
+            await first.settle()
+            for _ in range(2):
+                await unopened.open()
+                await unopened.check()
+        finally:
+            await unopened.aclose()
+        assert await bench.ask(bench.claim(mode=mode)) == Replay(ANSWER)
 
     @pytest.mark.rule("A2", "S4")
     async def test_a_completed_claim_is_replayed(self, bench: Bench, mode: Mode) -> None:
@@ -129,9 +144,7 @@ class LifeCycle(Group):
         assert await timed.store.run(programs.purge(100)) == 0
         assert not await timed.store.run(programs.put_in_doubt(attempt.held))
         assert not await timed.store.run(programs.release(attempt.held))
-        assert await timed.store.run(programs.renew([(attempt.held, LEASE)])) == {
-            attempt.new.owner
-        }
+        assert await timed.store.run(programs.renew([(attempt.held, LEASE)])) == {attempt.new.owner}
         assert await timed.dump() == before
 
     @pytest.mark.rule("K4", "F6")

@@ -17,9 +17,7 @@ class MismatchedRequests(Group):
     """Another request is refused, whatever state the claim is in."""
 
     @pytest.mark.rule("F5")
-    async def test_a_completed_claim_is_for_its_own_request(
-        self, bench: Bench, mode: Mode
-    ) -> None:
+    async def test_a_completed_claim_is_for_its_own_request(self, bench: Bench, mode: Mode) -> None:
         """The other request is refused, and the first one is replayed as before."""
         await bench.completed(bench.claim(mode=mode), effect="paid")
         before = await bench.dump()

@@ -101,9 +101,7 @@ async def by_tasks(
     return [finish for finishes in all_finishes for finish in finishes]
 
 
-def by_threads(
-    harness: Harness[Any], mode: Mode, keys: Sequence[str], racers: int
-) -> list[Finish]:
+def by_threads(harness: Harness[Any], mode: Mode, keys: Sequence[str], racers: int) -> list[Finish]:
     """Race in threads, each with an event loop and a store of its own."""
     barrier = threading.Barrier(racers)
     with ThreadPoolExecutor(racers) as pool:
@@ -121,7 +119,9 @@ def by_processes(
     return [finish for finishes in results for finish in finishes]
 
 
-def _racer(harness: Harness[Any], mode: Mode, keys: Sequence[str], barrier: Barrier) -> list[Finish]:
+def _racer(
+    harness: Harness[Any], mode: Mode, keys: Sequence[str], barrier: Barrier
+) -> list[Finish]:
     async def wait() -> None:
         barrier.wait(PATIENCE)  # nothing else runs in this loop
 

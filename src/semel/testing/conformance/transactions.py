@@ -31,9 +31,7 @@ class Transactions(Group):
         assert await _status(bench, attempt) is Status.COMPLETED
 
     @pytest.mark.rule("A2")
-    async def test_no_moment_lies_between_effect_and_answer(
-        self, bench: Bench, mode: Mode
-    ) -> None:
+    async def test_no_moment_lies_between_effect_and_answer(self, bench: Bench, mode: Mode) -> None:
         """Whoever sees the one and looks then for the other finds it."""
         keys = [f"key-{number}" for number in range(30)]
         done = asyncio.Event()
@@ -92,9 +90,7 @@ class Transactions(Group):
         assert await bench.effects() == ["paid"]
 
     @pytest.mark.rule("O2")
-    async def test_a_swallowed_error_commits_all_or_nothing(
-        self, bench: Bench, mode: Mode
-    ) -> None:
+    async def test_a_swallowed_error_commits_all_or_nothing(self, bench: Bench, mode: Mode) -> None:
         """A handler that hides its database's error gets no answer that is not true."""
         attempt = await bench.held(bench.claim(mode=mode))
         await bench.write(attempt, "before")
@@ -164,9 +160,7 @@ class Transactions(Group):
         assert await bench.effects() == ["paid"]
 
     @pytest.mark.rule("O5", "A7")
-    async def test_a_cancelled_acquire_keeps_no_connection(
-        self, bench: Bench, mode: Mode
-    ) -> None:
+    async def test_a_cancelled_acquire_keeps_no_connection(self, bench: Bench, mode: Mode) -> None:
         """Wherever it is cut short, the same owner may try again and no other is let in."""
         for turns in range(24):
             new = bench.claim(f"{turns}", mode=mode)
