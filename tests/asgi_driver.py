@@ -47,7 +47,7 @@ class Reply:
     def replayed(self) -> bool:
         return self.get("idempotent-replayed") == "true"
 
-    def json(self) -> Any:  # noqa: ANN401 - whatever it is
+    def json(self) -> Any:
         return json.loads(self.body)
 
     @property
@@ -209,6 +209,6 @@ def _raw(text: str) -> bytes:
     return text.encode("latin-1")
 
 
-async def call(app: App, method: str = "POST", target: str = "/payments", **parts: Any) -> Reply:  # noqa: ANN401
+async def call(app: App, method: str = "POST", target: str = "/payments", **parts: Any) -> Reply:
     """Send a request and return the reply; see `Conversation`."""
     return await Conversation(app, method, target, **parts).run()

@@ -61,7 +61,7 @@ class Shop:
         trouble: errors by the name of the statement that is to raise them.
     """
 
-    def __init__(self, mode: Mode = Mode.JOINED, **options: Any) -> None:  # noqa: ANN401
+    def __init__(self, mode: Mode = Mode.JOINED, **options: Any) -> None:
         self.trouble: dict[str, Exception] = {}
         statements = type("Statements", (Troubled,), {"trouble": self.trouble})
         store = type("AsyncStore", (memory.AsyncStore,), {"statements": statements})
@@ -98,7 +98,7 @@ class Shop:
         """Whether there is no effect, no claim and no open transaction."""
         return not (self.effects or self.claims or self.store.database._open)
 
-    def guarded(self, app: App, **parts: Any) -> IdempotencyMiddleware:  # noqa: ANN401
+    def guarded(self, app: App, **parts: Any) -> IdempotencyMiddleware:
         """Put the middleware round an application."""
         return IdempotencyMiddleware(app, self.guard, **{"scope": bearer, **parts})
 
@@ -108,7 +108,7 @@ class Shop:
         *,
         outside: Sequence[Middleware] = (),
         inside: Sequence[Middleware] = (),
-        **parts: Any,  # noqa: ANN401
+        **parts: Any,
     ) -> Starlette:
         """Make a Starlette service that is guarded by its middleware."""
         guarding = Middleware(IdempotencyMiddleware, self.guard, scope=bearer)

@@ -43,5 +43,5 @@ async def write_and_settle(store: AsyncStore, n: int) -> None:
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - a thread's progress, which tells nobody
+        while not condition():
             await asyncio.sleep(0.001)

@@ -12,20 +12,18 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
+from semel.core.decide import decide
 from semel.core.key import short
 from semel.core.model import (
     Answer,
     Decision,
     Execute,
     Found,
-    Identity,
     InDoubt,
     Mode,
     NewClaim,
-    RequestFingerprint,
     Status,
 )
-from semel.core.decide import decide
 from semel.core.options import Options
 from semel.errors import (
     ClaimClosedError,
@@ -104,9 +102,7 @@ class AsyncClaim(Generic[Tx]):
         self._store = store
         self._unit = unit
         self._new = new
-        self._held = programs.Held(
-            new.identity, new.owner, new.retention, granted.place
-        )
+        self._held = programs.Held(new.identity, new.owner, new.retention, granted.place)
         self._options = options
         self._route = route
         self._heartbeat = heartbeat

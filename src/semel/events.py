@@ -53,7 +53,12 @@ EventHook: TypeAlias = Callable[[Event], None]
 
 def emit(hook: EventHook | None, event: Event) -> None:
     """Log an event and hand it on; a hook that raises changes nothing."""
-    loud = event.name in {"commit-failed", "transaction-escaped", "claim-lost", "after-commit-failed"}
+    loud = event.name in {
+        "commit-failed",
+        "transaction-escaped",
+        "claim-lost",
+        "after-commit-failed",
+    }
     logger.log(
         logging.WARNING if loud else logging.DEBUG,
         "%s %s scope=%s key=%s %s",

@@ -112,7 +112,7 @@ class AsyncGuard(Generic[Tx]):
         """Return a guard for one route: same store, same heartbeat, other options."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
-        other._use(dataclasses.replace(self.options, **changes))  # noqa: SLF001 - our own
+        other._use(dataclasses.replace(self.options, **changes))
         return other
 
     def fingerprint(self, image: RequestImage) -> RequestFingerprint:
@@ -207,9 +207,7 @@ class AsyncGuard(Generic[Tx]):
             return decision
         return None
 
-    async def _claim(
-        self, new: NewClaim, judge: programs.Judge
-    ) -> tuple[Decision, AsyncUnit[Tx]]:
+    async def _claim(self, new: NewClaim, judge: programs.Judge) -> tuple[Decision, AsyncUnit[Tx]]:
         """Run the acquire; before the handler every failure may be tried again (A6, A7)."""
         failure: SemelError | None = None
         give_up = time.monotonic() + ACQUIRE_SECONDS
@@ -239,9 +237,7 @@ class AsyncGuard(Generic[Tx]):
     def _acquiring(self, new: NewClaim, judge: programs.Judge) -> Steps[Decision]:
         if new.mode is Mode.ATOMIC:
             return programs.acquire_atomic(new, judge)
-        return programs.acquire_joined(
-            new, judge, transaction=self.store.claims_in_transaction
-        )
+        return programs.acquire_joined(new, judge, transaction=self.store.claims_in_transaction)
 
     async def _give_up(self, unit: AsyncUnit[Tx], new: NewClaim) -> None:
         """Leave nothing behind when the acquire itself is cut short."""

@@ -164,9 +164,7 @@ class AsyncStore:
             message = "the pool's connection string must be plain text"
             raise UsageError(message)
         with mapped():
-            connection = psycopg.connect(
-                conninfo, autocommit=True, connect_timeout=CONNECT_SECONDS
-            )
+            connection = psycopg.connect(conninfo, autocommit=True, connect_timeout=CONNECT_SECONDS)
 
         def run(statement: Statement) -> Rows:
             sql, values = self.texts.numbered(statement)

@@ -62,7 +62,7 @@ def identity(values: Values) -> Identity:
 class GetThenPut(memory.Statements):
     """Believes what the look before the insert has said."""
 
-    def claim_insert(self, tx: memory.Transaction, values: Any) -> Rows:  # noqa: ANN401
+    def claim_insert(self, tx: memory.Transaction, values: Any) -> Rows:
         who, now = identity(values), self.database.clock()
         row = self.database.get(tx, who)
         if row is None or row.status is not Status.IN_PROGRESS or row.is_absent(now):
@@ -81,7 +81,7 @@ class GetThenPut(memory.Statements):
 class NoOwner(memory.Statements):
     """Completes a claim for whoever comes."""
 
-    def claim_complete(self, tx: memory.Transaction, values: Any) -> Rows:  # noqa: ANN401
+    def claim_complete(self, tx: memory.Transaction, values: Any) -> Rows:
         row = self.database.get(tx, identity(values))
         owner = values["owner"] if row is None else row.owner
         return super().claim_complete(tx, {**values, "owner": owner})
@@ -90,7 +90,7 @@ class NoOwner(memory.Statements):
 class EarlyTakeover(memory.Statements):
     """Counts a lease as over a moment before it is."""
 
-    def claim_insert(self, tx: memory.Transaction, values: Any) -> Rows:  # noqa: ANN401
+    def claim_insert(self, tx: memory.Transaction, values: Any) -> Rows:
         row = self.database.get(tx, identity(values))
         if row is not None and row.lease_expires_at is not None:
             left = row.lease_expires_at - self.database.clock()
@@ -104,7 +104,7 @@ class EarlyTakeover(memory.Statements):
 class MismatchTakesOver(memory.Statements):
     """Takes a claim whose lease is over without comparing the requests."""
 
-    def claim_insert(self, tx: memory.Transaction, values: Any) -> Rows:  # noqa: ANN401
+    def claim_insert(self, tx: memory.Transaction, values: Any) -> Rows:
         row = self.database.get(tx, identity(values))
         if row is not None and row.fp != values["fp"]:
             seen = {**values, "seen_owner": row.owner, "seen_token": row.token}
@@ -117,7 +117,7 @@ class MismatchTakesOver(memory.Statements):
 class GreedyPurge(memory.Statements):
     """Deletes whatever is past its time, whether or not somebody is at work."""
 
-    def claim_purge(self, tx: memory.Transaction, values: Any) -> Rows:  # noqa: ANN401
+    def claim_purge(self, tx: memory.Transaction, values: Any) -> Rows:
         now = self.database.clock()
         old = [who for who, row in self.database.visible(tx).items() if row.expires_at <= now]
         for who in old[: values["limit"]]:
@@ -153,7 +153,7 @@ class AlteredSqlite(sqlite.AsyncStore):
     sound: ClassVar[str]
     broken: ClassVar[str]
 
-    def __init__(self, path: Path, **options: Any) -> None:  # noqa: ANN401 - the store's own
+    def __init__(self, path: Path, **options: Any) -> None:
         super().__init__(path, **options)
         rendered = self._texts._rendered[self.statement]
         assert self.sound in rendered.sql

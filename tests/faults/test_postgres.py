@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import httpx
@@ -86,11 +87,13 @@ def nothing_stuck(server: OwnPostgres) -> None:
     """Every claim is settled, no transaction is left open."""
     assert query(server, "SELECT count(*) FROM semel_claim WHERE status = 0") == [(0,)]
     until(
-        lambda: query(
-            server,
-            "SELECT count(*) FROM pg_stat_activity WHERE state ~ '^idle in transaction'",
+        lambda: (
+            query(
+                server,
+                "SELECT count(*) FROM pg_stat_activity WHERE state ~ '^idle in transaction'",
+            )
+            == [(0,)]
         )
-        == [(0,)]
     )
 
 
@@ -252,9 +255,7 @@ def test_a_lost_answer_is_replayed(server: OwnPostgres, mode: str) -> None:
 
 @pytest.mark.rule("A1")
 @pytest.mark.parametrize("mode", MODES)
-def test_many_keys_over_two_workers_run_each_handler_once(
-    server: OwnPostgres, mode: str
-) -> None:
+def test_many_keys_over_two_workers_run_each_handler_once(server: OwnPostgres, mode: str) -> None:
     connections, keys = 16, [uuid.uuid4().hex for _ in range(400)]
     statuses: list[int] = []
     # Each key is sent by two of the connections at about the same time.
@@ -277,7 +278,7 @@ def test_many_keys_over_two_workers_run_each_handler_once(
                     )
                     statuses.append(answer.status_code)
 
-        run_all([lambda mine=mine: send(mine) for mine in queues])
+        run_all([partial(send, mine) for mine in queues])
         assert len(statuses) == 2 * len(keys)
         assert set(statuses) <= {201, 409}
         started = service.handlers()

@@ -26,7 +26,7 @@ def shop(request: pytest.FixtureRequest) -> Shop:
     return Shop(request.param)
 
 
-def paying(shop: Shop, **parts: Any) -> App:  # noqa: ANN401 - as the middleware takes them
+def paying(shop: Shop, **parts: Any) -> App:
     async def pay(request: StarletteRequest) -> Response:
         await request.body()
         await shop.pay()
@@ -143,7 +143,7 @@ async def test_a_refusal_can_not_smuggle_a_header() -> None:
 async def test_a_stored_answer_is_kept_from_who_may_not_see_it(shop: Shop) -> None:
     allowed: list[bool | None] = [True]
 
-    async def authorize(_: Request) -> Any:  # noqa: ANN401 - a wrong type on purpose
+    async def authorize(_: Request) -> Any:
         return allowed[-1]
 
     app = paying(shop, authorize=authorize)

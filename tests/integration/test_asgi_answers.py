@@ -37,11 +37,11 @@ def shop(request: pytest.FixtureRequest) -> Shop:
     return Shop(request.param)
 
 
-async def pay(app: App, **parts: Any) -> Reply:  # noqa: ANN401 - as the driver takes them
+async def pay(app: App, **parts: Any) -> Reply:
     return await call(app, **{"key": "k", "headers": ALICE, **parts})
 
 
-def answering(shop: Shop, answer: Callable[[], Response], **parts: Any) -> App:  # noqa: ANN401
+def answering(shop: Shop, answer: Callable[[], Response], **parts: Any) -> App:
     async def handler(_: Request) -> Response:
         await shop.pay()
         return answer()

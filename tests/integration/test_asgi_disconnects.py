@@ -31,7 +31,7 @@ def shop(request: pytest.FixtureRequest) -> Shop:
     return Shop(request.param)
 
 
-def talk_to(app: App, **parts: Any) -> Conversation:  # noqa: ANN401 - as the driver takes them
+def talk_to(app: App, **parts: Any) -> Conversation:
     return Conversation(app, **{"key": "k", "headers": ALICE, **parts})
 
 
@@ -108,7 +108,7 @@ async def test_a_client_that_left_gets_its_answer_on_the_retry(shop: Shop) -> No
 
 @pytest.mark.rule("O5", "O4")
 @pytest.mark.parametrize("inside", [False, True], ids=["", "wrapped"])
-async def test_a_client_that_leaves_in_the_middle_of_the_answer(shop: Shop, inside: bool) -> None:  # noqa: FBT001
+async def test_a_client_that_leaves_in_the_middle_of_the_answer(shop: Shop, inside: bool) -> None:
     """A framework cuts its stream short then, which can not be told from its end."""
     done: list[int] = []
     streaming, never = asyncio.Event(), asyncio.Event()
@@ -209,7 +209,7 @@ class Paused:
 async def test_a_client_that_leaves_during_the_commit(
     shop: Shop,
     monkeypatch: pytest.MonkeyPatch,
-    before: bool,  # noqa: FBT001
+    before: bool,
 ) -> None:
     done: list[str] = []
 

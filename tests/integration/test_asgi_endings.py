@@ -33,7 +33,7 @@ def shop(request: pytest.FixtureRequest) -> Shop:
     return Shop(request.param)
 
 
-def talk_to(app: App, **parts: Any) -> Conversation:  # noqa: ANN401 - as the driver takes them
+def talk_to(app: App, **parts: Any) -> Conversation:
     return Conversation(app, **{"key": "k", "headers": ALICE, **parts})
 
 
@@ -70,7 +70,7 @@ async def slow_lines() -> AsyncIterator[bytes]:
 @pytest.mark.rule("O4", "A6")
 @pytest.mark.parametrize("kind", RESPONSES)
 @pytest.mark.parametrize("inside", [False, True], ids=["", "wrapped"])
-async def test_a_commit_that_fails(shop: Shop, kind: str, inside: bool) -> None:  # noqa: FBT001
+async def test_a_commit_that_fails(shop: Shop, kind: str, inside: bool) -> None:
     """After the answer was captured: 503, no work after the response, nothing stored."""
     done: list[str] = []
 
@@ -160,7 +160,7 @@ async def test_an_unforeseen_error_of_the_store_makes_no_500(
 
 @pytest.mark.rule("O2", "O6")
 @pytest.mark.parametrize("inside", [False, True], ids=["", "wrapped"])
-async def test_an_application_that_raises(shop: Shop, inside: bool) -> None:  # noqa: FBT001
+async def test_an_application_that_raises(shop: Shop, inside: bool) -> None:
     async def handler(_: Request) -> Response:
         await shop.pay()
         raise LookupError("no such account")

@@ -109,7 +109,7 @@ async def test_two_messages_at_once_are_an_error(
         assert exchange.claim is not None
         complete = exchange.claim.complete
 
-        async def slow(answer: Any) -> None:  # noqa: ANN401
+        async def slow(answer: Any) -> None:
             await pause.wait()
             await complete(answer)
 

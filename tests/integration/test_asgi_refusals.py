@@ -51,7 +51,7 @@ def shop(request: pytest.FixtureRequest) -> Shop:
     return Shop(request.param)
 
 
-def paying(shop: Shop, **parts: Any) -> App:  # noqa: ANN401 - as the middleware takes them
+def paying(shop: Shop, **parts: Any) -> App:
     async def pay(request: StarletteRequest) -> Response:
         await request.body()
         await shop.pay()

@@ -31,11 +31,11 @@ def shop(request: pytest.FixtureRequest) -> Shop:
     return Shop(request.param)
 
 
-async def pay(app: App, **parts: Any) -> Reply:  # noqa: ANN401 - as the driver takes them
+async def pay(app: App, **parts: Any) -> Reply:
     return await call(app, **{"key": "k", "headers": ALICE, **parts})
 
 
-def answering(shop: Shop, answer: Callable[[], Response], **parts: Any) -> App:  # noqa: ANN401
+def answering(shop: Shop, answer: Callable[[], Response], **parts: Any) -> App:
     async def handler(_: Request) -> Response:
         await shop.pay()
         return answer()
@@ -119,7 +119,7 @@ async def test_an_event_stream_is_live(shop: Shop) -> None:
 
 @pytest.mark.rule("O7")
 @pytest.mark.parametrize("declared", [True, False])
-async def test_a_large_answer_is_not_stored_but_sent(shop: Shop, declared: bool) -> None:  # noqa: FBT001
+async def test_a_large_answer_is_not_stored_but_sent(shop: Shop, declared: bool) -> None:
     chunks = [bytes([number]) * 300_000 for number in range(4)]
     sizes: list[int] = []
 

@@ -63,7 +63,7 @@ def is_one_line(text: str) -> bool:
     return bool(re.fullmatch(r"semel: error: [^\n]+\n", text))
 
 
-@pytest.mark.rule("S1")
+@pytest.mark.rule("S1", "T2")
 @pytest.mark.parametrize("asked", COMMANDS)
 @pytest.mark.parametrize(
     "url",

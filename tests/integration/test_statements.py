@@ -17,15 +17,15 @@ APPLICATION = "semel-count"
 def shape(statements: list[str]) -> list[str]:
     """Name the statements by what they do."""
     known = {
-        "INSERT INTO \"semel_claim\" AS c": "claim_open",
-        "INSERT INTO \"semel_claim\" (": "claim_insert",
+        'INSERT INTO "semel_claim" AS c': "claim_open",
+        'INSERT INTO "semel_claim" (': "claim_insert",
         "SELECT c.mode": "claim_look",
         "WITH completed AS": "claim_complete",
         "SELECT set_config": "effect_open",
         "INSERT INTO effect": "effect",
         "SAVEPOINT": "SAVEPOINT",
         "ROLLBACK TO": "ROLLBACK TO",
-        "UPDATE \"semel_claim\"": "claim_release",
+        'UPDATE "semel_claim"': "claim_release",
     }
     found = []
     for text in statements:

@@ -180,9 +180,7 @@ async def test_an_acquire_that_is_cancelled_leaves_a_free_key() -> None:
 async def test_one_of_many_runs() -> None:
     for mode in (Mode.ATOMIC, Mode.JOINED):
         async with AsyncGuard(memory.AsyncStore(interleave=True), Options(mode=mode)) as guard:
-            requests = (
-                guard.acquire("shop", "k", guard.fingerprint(IMAGE)) for _ in range(50)
-            )
+            requests = (guard.acquire("shop", "k", guard.fingerprint(IMAGE)) for _ in range(50))
             decisions = await asyncio.gather(*requests)
             claims = [one for one in decisions if isinstance(one, AsyncClaim)]
             assert len(claims) == 1

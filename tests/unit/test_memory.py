@@ -245,7 +245,7 @@ async def test_claims_are_listed_newest_first_without_keys_or_bodies(
 
 async def test_one_statement_can_be_replaced_to_make_a_broken_store() -> None:
     class Forgetful(memory.Statements):
-        def claim_insert(self, tx: memory.Transaction, values: Any) -> Rows:  # noqa: ANN401
+        def claim_insert(self, tx: memory.Transaction, values: Any) -> Rows:
             self.database.rows.clear()
             return super().claim_insert(tx, values)
 

@@ -33,7 +33,8 @@ def script(dialect: str, tables: Tables) -> str:
     for version, sql in migrations(dialect):
         parts.append(tables.apply(sql).strip())
         if version:
-            parts.append(f"INSERT INTO {tables.name('version')} (version) VALUES ({version});")
+            table = tables.name("version")  # checked and quoted
+            parts.append(f"INSERT INTO {table} (version) VALUES ({version});")  # noqa: S608
     return "\n\n".join(parts) + "\n"
 
 

@@ -29,7 +29,7 @@ def retried(
     return fresh.matches(stored.recipe, stored.digest, stored.raw)
 
 
-def same(one: RequestImage, other: RequestImage, **settings: Any) -> bool:  # noqa: ANN401
+def same(one: RequestImage, other: RequestImage, **settings: Any) -> bool:
     printer = Fingerprinter(**settings)
     equal = printer.of(one).digest == printer.of(other).digest
     assert equal == retried(printer, one, printer, other) == retried(printer, other, printer, one)

@@ -48,7 +48,7 @@ def test_a_beginning_is_sent_without_an_empty_body() -> None:
         ([], False),
     ],
 )
-def test_what_an_event_stream_is(values: list[bytes], is_one: bool) -> None:  # noqa: FBT001
+def test_what_an_event_stream_is(values: list[bytes], is_one: bool) -> None:
     assert held(*((b"Content-Type", value) for value in values)).is_event_stream is is_one
 
 
@@ -67,9 +67,9 @@ def test_what_an_event_stream_is(values: list[bytes], is_one: bool) -> None:  # 
 def test_what_a_declared_length_means(
     status: int,
     declared: bytes,
-    whole: bool,  # noqa: FBT001
-    may_be_cut: bool,  # noqa: FBT001
-    exceeds: bool,  # noqa: FBT001
+    whole: bool,
+    may_be_cut: bool,
+    exceeds: bool,
 ) -> None:
     answer = held((b"Content-Length", declared), status=status)
     answer.add(b"four")
