@@ -94,7 +94,7 @@ def _claim_in_transaction(new: NewClaim, judge: Judge) -> Steps[Decision]:
     opened = yield Statement("claim_open", _new_params(new))
     if opened:
         return _granted(opened[0], takeover=False)
-    found = yield from _look(new.identity, new.lock)
+    found = yield from look(new.identity, new.lock)
     if found is None:
         return InFlight()  # a rival's insert is not committed: its lock is held
     decision = judge(found)
@@ -141,7 +141,7 @@ def _claim_by_itself(new: NewClaim, judge: Judge) -> Steps[Decision | None]:
     inserted = yield Statement("claim_insert", _new_params(new))
     if inserted:
         return Execute(token=inserted[0][0])
-    found = yield from _look(new.identity, None)
+    found = yield from look(new.identity, None)
     if found is None:
         return None  # purged between the two statements: start again
     decision = judge(found)
@@ -176,10 +176,6 @@ def look(identity: Identity, lock: int | None = None) -> Steps[Found | None]:
         lock: the claim's advisory lock, to learn whether an atomic claim that
             is visible although it is in progress has lost its owner.
     """
-    return (yield from _look(identity, lock))
-
-
-def _look(identity: Identity, lock: int | None) -> Steps[Found | None]:
     rows = yield Statement("claim_look", {**_identity_params(identity), "lock": lock})
     return _found(rows[0]) if rows else None
 
