@@ -91,6 +91,7 @@ class AsyncClaim(Generic[Tx]):
         route: str,
         heartbeat: Heartbeat,
         remembered: Remembered,
+        unsettled: set[AsyncClaim[Any]],
         on_event: EventHook | None,
     ) -> None:
         """Hold a claim that the store has granted."""
@@ -107,6 +108,8 @@ class AsyncClaim(Generic[Tx]):
         self._route = route
         self._heartbeat = heartbeat
         self._remembered = remembered
+        self._unsettled = unsettled
+        unsettled.add(self)
         self._on_event = on_event
         self._after_commit: list[Callable[[], Awaitable[None] | None]] = []
         if new.mode is not Mode.ATOMIC:
@@ -154,7 +157,7 @@ class AsyncClaim(Generic[Tx]):
             ClaimClosedError: the claim was settled before.
         """
         self._close()
-        await shielded(self._complete(answer))
+        await shielded(self._finish(self._complete(answer)))
 
     async def release(self) -> None:
         """Roll everything back and give the key back; a second call does nothing."""
@@ -162,7 +165,7 @@ class AsyncClaim(Generic[Tx]):
             return
         self._close()
         self._after_commit.clear()
-        await shielded(self._release())
+        await shielded(self._finish(self._release()))
 
     async def run_after_commit(self) -> None:
         """Run what was given to `after_commit`; an error in one stops no other."""
@@ -181,6 +184,12 @@ class AsyncClaim(Generic[Tx]):
             raise ClaimClosedError(message)
         self.closed = True
         self._heartbeat.drop(self._held)
+
+    async def _finish(self, settlement: Coroutine[Any, Any, None]) -> None:
+        try:
+            await settlement
+        finally:
+            self._unsettled.discard(self)
 
     async def _complete(self, answer: Answer) -> None:
         if self._unit.escaped:

@@ -11,6 +11,7 @@ this process keeps in mind.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import os
 import time
@@ -54,6 +55,9 @@ Refusal: TypeAlias = Replay | InFlight | Mismatch | StaleKey | InDoubt | NotStor
 ACQUIRE_TRIES = 4
 # Seconds after which no further try is begun: a busy store waits inside each.
 ACQUIRE_SECONDS = 5.0
+# Seconds for claims to be settled when the guard is closed, and between looks at them.
+CLOSE_SECONDS = 1.0
+CLOSE_LOOK_SECONDS = 0.01
 
 _current: ContextVar[AsyncClaim[Any] | None] = ContextVar("semel_claim", default=None)
 
@@ -94,6 +98,7 @@ class AsyncGuard(Generic[Tx]):
         self.store = store
         self.on_event = on_event
         self._remembered = Remembered((options or Options()).remembered)
+        self._unsettled: set[AsyncClaim[Any]] = set()
         self._heartbeat = Heartbeat(store.link, on_event)
         self._use(options or Options())
 
@@ -136,7 +141,14 @@ class AsyncGuard(Generic[Tx]):
         await self.store.open()
 
     async def aclose(self) -> None:
-        """Stop the heartbeat and close what the store opened."""
+        """Stop the heartbeat and close what the store opened.
+
+        Servers cancel their requests and shut the application down at once: claims
+        that are still being settled get a moment to finish.
+        """
+        give_up = time.monotonic() + CLOSE_SECONDS
+        while self._unsettled and time.monotonic() < give_up:  # noqa: ASYNC110 - once, at the end
+            await asyncio.sleep(CLOSE_LOOK_SECONDS)
         self._heartbeat.stop()
         await self.store.aclose()
 
@@ -264,6 +276,7 @@ class AsyncGuard(Generic[Tx]):
             route=route,
             heartbeat=self._heartbeat,
             remembered=self._remembered,
+            unsettled=self._unsettled,
             on_event=self.on_event,
         )
 

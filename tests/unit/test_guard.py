@@ -10,7 +10,7 @@ from semel import memory
 from semel.claim import AsyncClaim, shielded
 from semel.core.fingerprint import RequestImage
 from semel.core.identity import SHARED, identify
-from semel.core.model import Answer, InFlight, Mode, Replay
+from semel.core.model import Answer, InFlight, Mode, Replay, Status
 from semel.core.options import Options
 from semel.errors import ClaimClosedError, ScopeMissingError, UsageError
 from semel.guard import AsyncGuard, current
@@ -186,3 +186,33 @@ async def test_one_of_many_runs() -> None:
             assert len(claims) == 1
             assert sum(isinstance(one, InFlight) for one in decisions) == 49
             await claims[0].complete(PAID)
+
+
+@pytest.mark.rule("O6", "O5")
+async def test_closing_waits_for_a_claim_that_a_cancelled_request_gives_back() -> None:
+    store = memory.AsyncStore(interleave=True)
+    guard = AsyncGuard(store)
+
+    async def handler() -> None:
+        claim = await claim_of(guard)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await claim.release()
+
+    task = asyncio.ensure_future(handler())
+    while not guard._unsettled:
+        await asyncio.sleep(0)
+    task.cancel()  # as a server does that is told to end, and shuts down at once
+    await guard.aclose()
+    (found,) = store.database.rows.values()
+    assert found.status is Status.RELEASED
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_closing_does_not_wait_for_ever() -> None:
+    guard = AsyncGuard(memory.AsyncStore())
+    await claim_of(guard)  # and nobody settles it
+    await guard.aclose()
+    assert len(guard._unsettled) == 1
