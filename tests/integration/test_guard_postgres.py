@@ -375,3 +375,19 @@ async def test_a_frozen_completion_does_not_hold_up_a_takeover(pg_database: str)
         await pay(again, "second")
         await again.complete(ANSWER)
         assert await opened.effects() == ["second"]
+
+
+@pytest.mark.rule("A1", "A2")
+async def test_a_claim_in_the_other_mode_is_answered_and_not_waited_for(pg_database: str) -> None:
+    async with shop(pg_database, mode=Mode.ATOMIC) as opened:
+        claim = await opened.claim("k")
+        await pay(claim)
+        opened.guard = opened.guard.with_options(mode=Mode.JOINED)
+        async with asyncio.timeout(10):  # far below the idle timeout of the open claim
+            rivals = await asyncio.gather(*(opened.acquire("k") for _ in range(20)))
+            assert {type(rival) for rival in rivals} == {InFlight}
+            other = await opened.claim("unrelated")
+        await other.release()
+        await claim.complete(ANSWER)
+        assert await opened.acquire("k") == Replay(ANSWER)
+        assert await opened.effects() == ["paid"]

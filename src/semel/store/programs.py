@@ -46,8 +46,7 @@ from semel.store.statement import (
 
 Judge: TypeAlias = Callable[[Found], Decision]
 
-# Serialization failures come one after another under contention on one key, and
-# each is cheap: the handler has not run yet.
+# Under contention on one key they come in a row; each is cheap: no handler has run.
 ACQUIRE_TRIES = 8
 
 
@@ -121,6 +120,7 @@ def acquire_joined(new: NewClaim, judge: Judge, *, transaction: bool) -> Steps[D
     Returns:
         `Execute` means that the claim is committed and ours.
     """
+    unseen = False
     for _ in range(ACQUIRE_TRIES):
         try:
             if transaction:
@@ -134,6 +134,9 @@ def acquire_joined(new: NewClaim, judge: Judge, *, transaction: bool) -> Steps[D
             continue
         if decision is not None:
             return decision
+        unseen = True
+    if unseen:
+        return InFlight()  # an atomic claim is open under this key
     raise StoreUnavailableError("the claim kept colliding with other transactions")
 
 
@@ -143,7 +146,7 @@ def _claim_by_itself(new: NewClaim, judge: Judge) -> Steps[Decision | None]:
         return Execute(token=inserted[0][0])
     found = yield from look(new.identity, None)
     if found is None:
-        return None  # purged between the two statements: start again
+        return None  # purged between the two statements, or not committed: look again
     decision = judge(found)
     if not isinstance(decision, Execute) or found.owner == new.owner:
         return decision
