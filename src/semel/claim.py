@@ -28,6 +28,7 @@ from semel.core.options import Options
 from semel.errors import (
     ClaimClosedError,
     ClaimError,
+    ClaimLostError,
     CommitFailedError,
     RecipeUnknownError,
     StoreError,
@@ -91,7 +92,7 @@ class AsyncClaim(Generic[Tx]):
         route: str,
         heartbeat: Heartbeat,
         remembered: Remembered,
-        unsettled: set[AsyncClaim[Any]],
+        unsettled: set[bytes],
         on_event: EventHook | None,
     ) -> None:
         """Hold a claim that the store has granted."""
@@ -109,7 +110,6 @@ class AsyncClaim(Generic[Tx]):
         self._heartbeat = heartbeat
         self._remembered = remembered
         self._unsettled = unsettled
-        unsettled.add(self)
         self._on_event = on_event
         self._after_commit: list[Callable[[], Awaitable[None] | None]] = []
         if new.mode is not Mode.ATOMIC:
@@ -189,14 +189,18 @@ class AsyncClaim(Generic[Tx]):
         try:
             await settlement
         finally:
-            self._unsettled.discard(self)
+            self._unsettled.discard(self._new.owner)
 
     async def _complete(self, answer: Answer) -> None:
-        if self._unit.escaped:
+        # The completion itself proves a success; nothing else would prove the rest.
+        failing = answer.status >= 400  # noqa: PLR2004 - rule O2
+        if self._unit.escaped or (failing and await self._has_escaped()):
             await self._escape()
+            message = "the handler ended the claim's transaction itself"
+            raise CommitFailedError(message, InDoubt())
         if not self._options.storable.is_storable(answer.status):
             self._after_commit.clear()
-            await self._release()
+            await self._give_back()
             return
         try:
             await self._unit.run(self._settling(answer))
@@ -205,7 +209,7 @@ class AsyncClaim(Generic[Tx]):
             await self._fail(error)
         else:
             await self._unit.close()
-        if answer.status >= 400:  # noqa: PLR2004 - rule O2
+        if failing:
             self._after_commit.clear()
         self._remembered.add(self.identity)
         self._emit("executed", str(answer.status))
@@ -217,6 +221,12 @@ class AsyncClaim(Generic[Tx]):
         return programs.settle_joined(self._held, answer, begun=self._unit.begun, undo=undo)
 
     async def _release(self) -> None:
+        if await self._has_escaped():
+            await self._escape()
+        else:
+            await self._give_back()
+
+    async def _give_back(self) -> None:
         """Undo the effects; in joined mode the committed claim is released as well."""
         with suppress(StoreError, ClaimError):  # a dead connection has rolled back by itself
             await self._unit.run(programs.abandon(begun=self._unit.begun))
@@ -238,8 +248,21 @@ class AsyncClaim(Generic[Tx]):
         await self._unit.close()
         with suppress(StoreError):
             await self._store.run(programs.put_in_doubt(self._held))
-        message = "the handler ended the claim's transaction itself"
-        raise CommitFailedError(message, InDoubt())
+
+    async def _has_escaped(self) -> bool:
+        """Say whether the handler ended the transaction itself, as text (rule W2).
+
+        In atomic mode an escaped claim's own row tells, and where the effect's
+        transaction begins by itself the driver refuses such texts.
+        """
+        if self._unit.escaped:
+            return True
+        if self._new.mode is Mode.ATOMIC or self._store.lazy_effect or not self._unit.begun:
+            return False
+        try:
+            return not await self._unit.run(programs.prove(self._held))
+        except StoreError:  # aborted or gone: the database has rolled it back
+            return False
 
     async def _fail(self, error: Exception) -> None:
         """Look once after a failed settlement (rule A6); return if it took effect."""
@@ -255,14 +278,14 @@ class AsyncClaim(Generic[Tx]):
                 break
             if found.owner == self._new.owner and found.status is Status.COMPLETED:
                 return  # the commit went through, only its answer was lost
-            decision = await self._interpret(found)
+            decision = await self._interpret(found, error)
             break
         self._after_commit.clear()
         self._emit("commit-failed", str(error))
         message = f"the answer could not be committed: {error}"
         raise CommitFailedError(message, decision) from error
 
-    async def _interpret(self, found: Found) -> Decision | None:
+    async def _interpret(self, found: Found, error: Exception) -> Decision | None:
         if found.owner != self._new.owner:
             try:
                 decision = decide(found, self._new.request, b"")
@@ -271,6 +294,9 @@ class AsyncClaim(Generic[Tx]):
             return None if isinstance(decision, Execute) else decision
         if self._new.mode is Mode.ATOMIC:
             return InDoubt()  # visible although it was never completed: it escaped
+        if isinstance(error, ClaimLostError):  # ours, and still not completed: it escaped
+            await self._escape()
+            return InDoubt()
         with suppress(StoreError):
             await self._store.run(programs.release(self._held))
         return None

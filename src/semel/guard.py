@@ -98,7 +98,7 @@ class AsyncGuard(Generic[Tx]):
         self.store = store
         self.on_event = on_event
         self._remembered = Remembered((options or Options()).remembered)
-        self._unsettled: set[AsyncClaim[Any]] = set()
+        self._unsettled: set[bytes] = set()  # owners
         self._heartbeat = Heartbeat(store.link, on_event)
         self._use(options or Options())
 
@@ -197,11 +197,17 @@ class AsyncGuard(Generic[Tx]):
             idle_timeout=self.options.idle_timeout,
             lock=lock_id(self.store.tables.schema, self.store.tables.prefix, identity),
         )
-        decision, unit = await self._claim(new, judge)
+        self._unsettled.add(owner)
+        try:
+            decision, unit = await self._claim(new, judge)
+        except BaseException:
+            self._unsettled.discard(owner)
+            raise
         if isinstance(decision, Execute):
             claim = self._grant(unit, new, decision, route)
             _current.set(claim)
             return claim
+        self._unsettled.discard(owner)
         self._tell(decision, identity, route)
         return decision
 
@@ -230,7 +236,7 @@ class AsyncGuard(Generic[Tx]):
                 opens = new.mode is not Mode.ATOMIC and not self.store.lazy_effect
                 if isinstance(decision, Execute) and opens:
                     held = programs.Held(new.identity, new.owner, new.retention)
-                    await unit.run(programs.open_effect(held, new.idle_timeout))
+                    await unit.run(programs.open_effect(held, new.idle_timeout, new.lock))
             except (StoreUnavailableError, StoreConflictError) as error:
                 failure = error
                 await shielded(unit.close())

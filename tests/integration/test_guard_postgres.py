@@ -70,29 +70,57 @@ async def test_the_transaction_can_not_be_ended_by_its_methods(opened: Shop) -> 
     await connection.commit()  # the application's own again
 
 
-@pytest.mark.rule("W2", "A5")
-@pytest.mark.parametrize("ends", [["COMMIT"], ["COMMIT", "BEGIN"], ["ROLLBACK", "BEGIN"]])
-async def test_a_commit_as_text_is_detected(opened: Shop, ends: list[str]) -> None:
-    claim = await opened.claim("k")
+ESCAPES = [["COMMIT"], ["COMMIT", "BEGIN"]]
+
+
+async def escape(claim: AsyncClaim[psycopg.AsyncConnection[Any]], ends: list[str]) -> None:
+    """Do an effect and end the transaction as text, which nobody can prevent."""
     await pay(claim)
     for text in ends:
         await claim.tx.execute(text.encode())
-    with pytest.raises(CommitFailedError) as failed:
+
+
+@pytest.mark.rule("W2", "A5")
+@pytest.mark.parametrize("ends", ESCAPES)
+@pytest.mark.parametrize("status", [201, 422, 500])
+async def test_a_commit_as_text_is_detected_and_never_runs_twice(
+    opened: Shop, ends: list[str], status: int
+) -> None:
+    claim = await opened.claim("k")
+    await escape(claim, ends)
+    if (opened.guard.mode, status, len(ends)) == (Mode.ATOMIC, 500, 2):
+        await claim.complete(Answer(status))  # only its row, looked at later, can tell
+    else:
+        with pytest.raises(CommitFailedError) as failed:
+            await claim.complete(Answer(status))
+        assert failed.value.decision == InDoubt()
+    assert await opened.effects() == ["paid"]
+    assert await opened.acquire("k") == InDoubt()
+
+
+@pytest.mark.rule("W2", "A5", "O6")
+@pytest.mark.parametrize("ends", ESCAPES)
+async def test_a_commit_as_text_before_an_exception_is_detected(
+    opened: Shop, ends: list[str]
+) -> None:
+    claim = await opened.claim("k")
+    await escape(claim, ends)
+    await claim.release()
+    assert await opened.effects() == ["paid"]
+    assert await opened.acquire("k") == InDoubt()
+
+
+@pytest.mark.rule("W2")
+@pytest.mark.parametrize("ends", [["ROLLBACK"], ["ROLLBACK", "BEGIN"]])
+async def test_a_rollback_as_text_is_never_a_success(opened: Shop, ends: list[str]) -> None:
+    claim = await opened.claim("k")
+    await escape(claim, ends)
+    with pytest.raises(CommitFailedError):
         await claim.complete(ANSWER)
-    if ends == ["ROLLBACK", "BEGIN"] and opened.guard.mode is Mode.ATOMIC:
-        # Nothing of the first transaction is left: the key is free again.
-        assert failed.value.decision is None
-        assert await opened.effects() == []
-        await opened.claim("k")
-        return
+    assert await opened.effects() == []
+    # The row of an atomic claim went with the rollback; a joined one can not tell.
     retry = await opened.acquire("k")
-    if opened.guard.mode is Mode.JOINED and len(ends) == 2:
-        # The claim is ours and was never completed: released, nothing was promised.
-        assert failed.value.decision is None
-        assert isinstance(retry, AsyncClaim)
-        return
-    assert failed.value.decision == InDoubt()
-    assert retry == InDoubt()
+    assert isinstance(retry, AsyncClaim if opened.guard.mode is Mode.ATOMIC else InDoubt)
 
 
 @pytest.mark.rule("O2")
@@ -391,3 +419,21 @@ async def test_a_claim_in_the_other_mode_is_answered_and_not_waited_for(pg_datab
         await claim.complete(ANSWER)
         assert await opened.acquire("k") == Replay(ANSWER)
         assert await opened.effects() == ["paid"]
+
+
+@pytest.mark.rule("A4", "A2")
+async def test_an_atomic_rival_of_a_frozen_joined_completion_is_answered(pg_database: str) -> None:
+    async with shop(pg_database, mode=Mode.JOINED) as opened:
+        claim = await opened.claim("k")
+        await pay(claim)
+        steps = programs.settle_joined(claim._held, ANSWER, begun=True, undo=False)
+        unit = claim._unit
+        assert isinstance(unit, AsyncUnit)
+        await unit._run_one(next(steps))  # completed, not committed
+        steps.close()
+        opened.guard = opened.guard.with_options(mode=Mode.ATOMIC)
+        async with asyncio.timeout(10):  # far below the idle timeout of the open claim
+            assert isinstance(await opened.acquire("k"), InFlight)
+        await claim.release()
+        again = await opened.claim("k")
+        await again.release()

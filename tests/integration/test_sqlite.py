@@ -19,9 +19,9 @@ from semel.errors import (
     StoreConflictError,
 )
 from semel.sqlite import AsyncStore
+from semel.store.listing import list_claims
 from semel.store.programs import (
     abandon,
-    list_claims,
     look,
     purge,
     put_in_doubt,

@@ -193,16 +193,18 @@ async def test_closing_waits_for_a_claim_that_a_cancelled_request_gives_back() -
     store = memory.AsyncStore(interleave=True)
     guard = AsyncGuard(store)
 
+    running = asyncio.Event()
+
     async def handler() -> None:
         claim = await claim_of(guard)
         try:
+            running.set()
             await asyncio.Event().wait()
         finally:
             await claim.release()
 
     task = asyncio.ensure_future(handler())
-    while not guard._unsettled:
-        await asyncio.sleep(0)
+    await running.wait()
     task.cancel()  # as a server does that is told to end, and shuts down at once
     await guard.aclose()
     (found,) = store.database.rows.values()

@@ -15,9 +15,9 @@ from semel.errors import (
     ClaimLostError,
     StoreConflictError,
 )
+from semel.store.listing import list_claims
 from semel.store.programs import (
     abandon,
-    list_claims,
     look,
     open_effect,
     purge,
@@ -48,7 +48,7 @@ def store(clock: FakeClock) -> memory.AsyncStore:
 async def run_handler(unit: memory.AsyncUnit, new: NewClaim, *effects: object) -> None:
     """Do what a guard and a handler do between acquire and settlement."""
     if new.mode is Mode.JOINED:
-        await unit.run(open_effect(held(new), IDLE))
+        await unit.run(open_effect(held(new), IDLE, new.lock))
     for effect in effects:
         await unit.tx.append(effect)
 

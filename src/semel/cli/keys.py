@@ -20,7 +20,7 @@ from semel.cli.failures import EPILOG, explained
 from semel.cli.parameters import DEFAULT_PREFIX, Prefix, Schema, Store
 from semel.core.key import short
 from semel.opening import refuse_missing_file
-from semel.store.programs import Listed, list_claims
+from semel.store.listing import Listed, list_claims
 from semel.store.tables import Tables
 
 keys = typer.Typer(name="keys", help="Look at claims.")

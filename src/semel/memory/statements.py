@@ -113,6 +113,10 @@ class Statements:
         tx.proof = values["proof"]
         return [(None, tx.proof, None)]
 
+    def effect_proof(self, tx: Transaction, values: Values) -> Rows:
+        """Compare the open transaction with the one that `effect_open` began."""
+        return [(tx.proof == values["proof"],)]
+
     def claim_complete(self, tx: Transaction, values: Values) -> Rows:
         """Store the answer, or raise: an update of nothing could be committed."""
         identity, now = _identity(values), self.database.clock()

@@ -183,7 +183,7 @@ def look(identity: Identity, lock: int | None = None) -> Steps[Found | None]:
     return _found(rows[0]) if rows else None
 
 
-def open_effect(held: Held, idle_timeout: float) -> Steps[None]:
+def open_effect(held: Held, idle_timeout: float, lock: int) -> Steps[None]:
     """Begin the effect's transaction of a joined claim.
 
     Under an isolation level that reads from a snapshot the claim's row is locked
@@ -192,6 +192,7 @@ def open_effect(held: Held, idle_timeout: float) -> Steps[None]:
     Args:
         held: the claim.
         idle_timeout: seconds after which the database ends an idle transaction.
+        lock: the claim's advisory lock.
     """
     yield BEGIN
     yield Statement(
@@ -199,9 +200,16 @@ def open_effect(held: Held, idle_timeout: float) -> Steps[None]:
         {
             **_held_params(held),
             "idle_timeout": _setting(idle_timeout),
+            "lock": lock,
             "proof": held.owner.hex(),
         },
     )
+
+
+def prove(held: Held) -> Steps[bool]:
+    """Say whether the open transaction is still the one that `open_effect` began."""
+    rows = yield Statement("effect_proof", {"proof": held.owner.hex()})
+    return bool(rows[0][0])
 
 
 def settle_atomic(held: Held, answer: Answer, *, undo: bool) -> Steps[None]:
@@ -310,42 +318,6 @@ def purge(limit: int) -> Steps[int]:
     """Delete at most `limit` claims that count as absent (rule X2)."""
     rows = yield Statement("claim_purge", {"limit": limit})
     return len(rows)
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """A claim as operators see it: digests, never keys or bodies."""
-
-    scope: bytes
-    key: bytes
-    mode: Mode
-    status: Status
-    token: int
-    created_at: float
-    lease_expires_at: float | None
-    expires_at: float
-    answer_status: int | None
-    answer_bytes: int | None
-
-
-def list_claims(limit: int) -> Steps[list[Listed]]:
-    """List the newest claims first."""
-    rows = yield Statement("claim_list", {"limit": limit})
-    return [
-        Listed(
-            scope=bytes(row[0]),
-            key=bytes(row[1]),
-            mode=Mode(row[2]),
-            status=Status(row[3]),
-            token=row[4],
-            created_at=row[5],
-            lease_expires_at=row[6],
-            expires_at=row[7],
-            answer_status=row[8],
-            answer_bytes=row[9],
-        )
-        for row in rows
-    ]
 
 
 def _identity_params(identity: Identity) -> dict[str, Any]:

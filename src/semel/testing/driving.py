@@ -196,7 +196,7 @@ class Attempt(Generic[Tx]):
     async def begin(self, wrap: Wrap = unchanged) -> Tx:
         """Make sure that the effect's transaction is open; return what it runs on."""
         if self.new.mode is not Mode.ATOMIC and not (self.unit.begun or self.store.lazy_effect):
-            await self.unit.run(wrap(programs.open_effect(self.held, IDLE_TIMEOUT)))
+            await self.unit.run(wrap(programs.open_effect(self.held, IDLE_TIMEOUT, self.new.lock)))
         return self.unit.tx
 
     def settling(self, answer: Answer = ANSWER, *, undo: bool = False) -> Steps[None]:

@@ -13,7 +13,8 @@ from typing import Generic, TypeVar
 
 from semel.core.model import Answer, Decision, Execute, Found, Identity, Mode, NewClaim
 from semel.opening import OpenedStore
-from semel.store.programs import Listed, list_claims, look
+from semel.store.listing import Listed, list_claims
+from semel.store.programs import look
 from semel.store.tables import Tables
 from semel.testing.clock import FakeClock
 from semel.testing.driving import ANSWER, LEASE, RETENTION, Attempt, new_claim

@@ -15,6 +15,7 @@ from semel.core.model import (
 )
 from semel.errors import ClaimLostError
 from semel.store import programs
+from semel.store.listing import list_claims
 from semel.testing.conformance.group import Bench, Group, requires
 from semel.testing.driving import ANSWER, LEASE, RETENTION, Attempt, digest, held
 
@@ -216,7 +217,7 @@ class LifeCycle(Group):
             await timed.completed(timed.claim(key, mode=mode))
             timed.clock.advance(1)
 
-        listed = await timed.store.run(programs.list_claims(2), writes=False)
+        listed = await timed.store.run(list_claims(2), writes=False)
 
         assert [claim.key for claim in listed] == [digest("third"), digest("second")]
         assert {claim.scope for claim in listed} == {digest("scope")}
