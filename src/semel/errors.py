@@ -4,8 +4,7 @@ One root, so that `except SemelError` is enough; below it one branch for each
 party that can do something about the failure: the programmer (`UsageError`),
 the operator (`StoreError`), and the code that holds a claim (`ClaimError`).
 Ordinary outcomes (a replay, a conflict) are values, not errors: see
-`semel.core.model`. The two exceptions to that are raised by guarded plain
-functions, which have no other way to answer.
+`semel.core.model`.
 """
 
 from __future__ import annotations
@@ -120,14 +119,6 @@ class ClaimLostError(ClaimError):
 
 class ClaimClosedError(ClaimError):
     """The claim is settled: its transaction is over."""
-
-
-class InFlightError(SemelError):
-    """A guarded function is already running under this key."""
-
-
-class KeyReusedError(SemelError):
-    """The key was used before for other arguments."""
 
 
 class CommitFailedError(ClaimError):

@@ -26,7 +26,7 @@ from semel.errors import (
 )
 from semel.sqlite import AsyncConnection, AsyncStore
 from semel.sqlite.errors import mapped
-from semel.store import programs, schema
+from semel.store import listing, programs, schema
 from semel.store.render import Texts
 from semel.store.tables import Tables
 
@@ -34,13 +34,21 @@ if TYPE_CHECKING:
     from semel.store import protocol
 
 # Statements of stores that have an atomic mode, or begin the effect by a program.
-NOT_OURS = {"claim_open", "claim_lock", "savepoint", "rollback_to", "effect_open", "raw"}
+NOT_OURS = {
+    "claim_open",
+    "claim_lock",
+    "savepoint",
+    "rollback_to",
+    "effect_open",
+    "effect_proof",
+    "raw",
+}
 
 
 def test_every_statement_of_the_programs_is_there_and_fits_the_schema() -> None:
     named = {
         node.args[0].value
-        for module in (programs, schema)
+        for module in (listing, programs, schema)
         for node in ast.walk(ast.parse(inspect.getsource(module)))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)

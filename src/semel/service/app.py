@@ -46,15 +46,13 @@ from semel.service.answers import (
     spoiled,
     store_failed,
 )
-from semel.service.doorway import Doorway, Visitors
+from semel.service.doorway import Doorway
 from semel.service.orders import OrderRefusedError, read_order
 from semel.service.payments import Payment
 from semel.service.settings import VARIABLE, Settings
 from semel.web.request import Request as WebRequest
 
 LISTED = 50
-# For cancelled requests to give their keys back.
-LEAVE_SECONDS = 5.0
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
@@ -84,14 +82,13 @@ class Service:
         self._clients = Clients(settings.clients)
         self._faults = faults.Faults(settings.holds)
         self._log = HandlerLog(settings.handler_log)
-        self._visitors = Visitors()
 
     def app(self) -> Starlette:
         """Return the ASGI application."""
         guarded = Middleware(
             IdempotencyMiddleware, self._guard, scope=self.caller, authorize=self.examine
         )
-        outside = Middleware(Doorway, self._visitors)
+        outside = Middleware(Doorway)
         routes = [
             Route("/payments", self.create, methods=["POST"], middleware=[outside, guarded]),
             Route("/payments", self.known(self.index)),
@@ -129,7 +126,6 @@ class Service:
             try:
                 yield
             finally:
-                await self._visitors.gone(LEAVE_SECONDS)
                 await self._guard.aclose()
 
     def caller(self, request: WebRequest) -> str:
