@@ -31,10 +31,12 @@ from semel.errors import (
     ClaimLostError,
     CommitFailedError,
     RecipeUnknownError,
+    SemelError,
     StoreError,
 )
 from semel.events import Event, EventHook, EventName, emit
 from semel.heartbeat import Heartbeat
+from semel.participants import Participant
 from semel.remembered import Remembered
 from semel.store import programs
 from semel.store.protocol import AsyncStore, AsyncUnit
@@ -79,6 +81,8 @@ class AsyncClaim(Generic[Tx]):
         takeover: another owner held the claim before and lost it.
         lost: the lease was lost; what is done on `tx` will be rolled back.
         closed: the claim is settled.
+        participants: sessions that work in the claim's transaction.
+        unit: the claim's connection, for authors of adapters.
     """
 
     def __init__(  # noqa: PLR0913 - made in one place, by the guard
@@ -93,6 +97,7 @@ class AsyncClaim(Generic[Tx]):
         heartbeat: Heartbeat,
         remembered: Remembered,
         unsettled: set[bytes],
+        participants: list[Participant],
         on_event: EventHook | None,
     ) -> None:
         """Hold a claim that the store has granted."""
@@ -101,8 +106,9 @@ class AsyncClaim(Generic[Tx]):
         self.takeover = granted.takeover
         self.lost = False
         self.closed = False
+        self.participants = participants
+        self.unit = unit
         self._store = store
-        self._unit = unit
         self._new = new
         self._held = programs.Held(new.identity, new.owner, new.retention, granted.place)
         self._options = options
@@ -125,7 +131,12 @@ class AsyncClaim(Generic[Tx]):
         if self.closed:
             message = "the claim is settled: its transaction is over"
             raise ClaimClosedError(message)
-        return self._unit.tx
+        return self.unit.tx
+
+    @property
+    def touched(self) -> bool:
+        """Whether the handler used the claim's transaction (rule W2)."""
+        return self.unit.touched
 
     @property
     def scope_digest(self) -> str:
@@ -194,7 +205,7 @@ class AsyncClaim(Generic[Tx]):
     async def _complete(self, answer: Answer) -> None:
         # The completion itself proves a success; nothing else would prove the rest.
         failing = answer.status >= 400  # noqa: PLR2004 - rule O2
-        if self._unit.escaped or (failing and await self._has_escaped()):
+        if self.unit.escaped or (failing and await self._has_escaped()):
             await self._escape()
             message = "the handler ended the claim's transaction itself"
             raise CommitFailedError(message, InDoubt())
@@ -203,12 +214,15 @@ class AsyncClaim(Generic[Tx]):
             await self._give_back()
             return
         try:
-            await self._unit.run(self._settling(answer))
-        except (StoreError, ClaimError) as error:
-            await self._unit.close()
+            if not failing:
+                for participant in self.participants:
+                    await participant.deliver()
+            await self.unit.run(self._settling(answer))
+        except SemelError as error:
+            await self.unit.close()
             await self._fail(error)
         else:
-            await self._unit.close()
+            await self.unit.close()
         if failing:
             self._after_commit.clear()
         self._remembered.add(self.identity)
@@ -218,7 +232,7 @@ class AsyncClaim(Generic[Tx]):
         undo = answer.status >= 400  # noqa: PLR2004 - rule O2
         if self._new.mode is Mode.ATOMIC:
             return programs.settle_atomic(self._held, answer, undo=undo)
-        return programs.settle_joined(self._held, answer, begun=self._unit.begun, undo=undo)
+        return programs.settle_joined(self._held, answer, begun=self.unit.begun, undo=undo)
 
     async def _release(self) -> None:
         if await self._has_escaped():
@@ -229,8 +243,8 @@ class AsyncClaim(Generic[Tx]):
     async def _give_back(self) -> None:
         """Undo the effects; in joined mode the committed claim is released as well."""
         with suppress(StoreError, ClaimError):  # a dead connection has rolled back by itself
-            await self._unit.run(programs.abandon(begun=self._unit.begun))
-        await self._unit.close()
+            await self.unit.run(programs.abandon(begun=self.unit.begun))
+        await self.unit.close()
         if self._new.mode is Mode.ATOMIC:
             self._emit("released")
             return
@@ -245,7 +259,7 @@ class AsyncClaim(Generic[Tx]):
         """Face a handler that ended the transaction itself: its effects may be there."""
         self._after_commit.clear()
         self._emit("transaction-escaped", "the handler sent COMMIT or ROLLBACK as SQL")
-        await self._unit.close()
+        await self.unit.close()
         with suppress(StoreError):
             await self._store.run(programs.put_in_doubt(self._held))
 
@@ -255,12 +269,12 @@ class AsyncClaim(Generic[Tx]):
         In atomic mode an escaped claim's own row tells, and where the effect's
         transaction begins by itself the driver refuses such texts.
         """
-        if self._unit.escaped:
+        if self.unit.escaped:
             return True
-        if self._new.mode is Mode.ATOMIC or self._store.lazy_effect or not self._unit.begun:
+        if self._new.mode is Mode.ATOMIC or self._store.lazy_effect or not self.unit.begun:
             return False
         try:
-            return not await self._unit.run(programs.prove(self._held))
+            return not await self.unit.run(programs.prove(self._held))
         except StoreError:  # aborted or gone: the database has rolled it back
             return False
 

@@ -42,6 +42,7 @@ from semel.core.options import Options
 from semel.errors import SemelError, StoreConflictError, StoreUnavailableError, UsageError
 from semel.events import Event, EventHook, EventName, emit
 from semel.heartbeat import Heartbeat
+from semel.participants import early
 from semel.remembered import Remembered
 from semel.store import programs
 from semel.store.protocol import AsyncStore, AsyncUnit
@@ -183,6 +184,8 @@ class AsyncGuard(Generic[Tx]):
         identity = identify(scope, key)
         owner = os.urandom(16)
         judge = partial(decide, request=request, owner=owner)
+        for participant in early() or ():
+            await participant.let_go()
         known = await self._look_first(identity, judge)
         if known is not None:
             self._tell(known, identity, route)
@@ -283,6 +286,7 @@ class AsyncGuard(Generic[Tx]):
             heartbeat=self._heartbeat,
             remembered=self._remembered,
             unsettled=self._unsettled,
+            participants=list(early() or ()),
             on_event=self.on_event,
         )
 

@@ -7,12 +7,14 @@ import secrets
 import sqlite3
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote, urlencode
 
 import psycopg
 from psycopg import sql
 from psycopg_pool import AsyncConnectionPool
 
+from semel import asyncpg as semel_asyncpg
 from semel import psycopg as semel_psycopg
 from semel import sqlite
 from semel.store.tables import Tables
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 EFFECT = "CREATE TABLE effect (value text NOT NULL)"
 # The suite makes tables in a schema of this name, which is no part of the search path.
 OWN_SCHEMA = "Own_1"
+Tx = TypeVar("Tx")
 NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
 
 
@@ -73,8 +76,8 @@ class SqliteHarness(Harness[sqlite.AsyncConnection]):
 
 
 @contextmanager
-def psycopg_harness(url: str, isolation: str) -> Iterator[PsycopgHarness]:
-    """Make a harness on a new schema, whose connections work at an isolation level."""
+def own_schema(url: str, isolation: str) -> Iterator[str]:
+    """Make a new schema; yields an address whose connections use it at an isolation level."""
     name = f"test_{secrets.token_hex(8)}"
     level = isolation.replace(" ", "\\ ")
     # No test here crashes the server: whether a commit has reached the disk does not matter.
@@ -84,7 +87,7 @@ def psycopg_harness(url: str, isolation: str) -> Iterator[PsycopgHarness]:
     with psycopg.connect(url, autocommit=True) as admin:
         admin.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(name)))
         try:
-            yield PsycopgHarness(psycopg.conninfo.make_conninfo(url, options=options))
+            yield f"{url}?{urlencode({'options': options}, quote_via=quote)}"
         finally:
             for schema in (name, OWN_SCHEMA):
                 drop = sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE")
@@ -92,31 +95,16 @@ def psycopg_harness(url: str, isolation: str) -> Iterator[PsycopgHarness]:
 
 
 @dataclass(frozen=True)
-class PsycopgHarness(Harness["psycopg.AsyncConnection[Any]"]):
-    """A database, at an address that says the rest."""
+class PostgresHarness(Harness[Tx]):
+    """A database, at an address that says the rest; looked at from outside by psycopg."""
 
     url: str
-
-    def store(
-        self, *, clock: Callable[[], float] | None = None, tables: Tables | None = None
-    ) -> semel_psycopg.AsyncStore:
-        return semel_psycopg.AsyncStore.connect(self.url, clock=clock, tables=tables)
 
     async def prepare(self) -> None:
         await self.execute(EFFECT)
 
-    async def write_effect(self, tx: psycopg.AsyncConnection[Any], value: str) -> None:
-        await tx.execute("INSERT INTO effect (value) VALUES (%s)", [value])
-
     async def effects(self) -> list[str]:
         return [value for (value,) in await self._rows("SELECT value FROM effect")]
-
-    async def fail(self, tx: psycopg.AsyncConnection[Any]) -> None:
-        await tx.execute("INSERT INTO effect (value) VALUES (NULL)")
-
-    def unreachable(self) -> semel_psycopg.AsyncStore:
-        pool = AsyncConnectionPool[Any](NOWHERE, open=False, min_size=1, timeout=0.5)
-        return semel_psycopg.AsyncStore(pool, owned=True)
 
     async def describe(self, tables: Tables) -> object:
         columns = await self._rows(
@@ -148,3 +136,42 @@ class PsycopgHarness(Harness["psycopg.AsyncConnection[Any]"]):
     async def _rows(self, sql: str, params: dict[str, str] | None = None) -> list[Any]:
         async with await psycopg.AsyncConnection.connect(self.url) as connection:
             return await (await connection.execute(sql, params)).fetchall()
+
+
+@dataclass(frozen=True)
+class PsycopgHarness(PostgresHarness["psycopg.AsyncConnection[Any]"]):
+    """Through psycopg."""
+
+    def store(
+        self, *, clock: Callable[[], float] | None = None, tables: Tables | None = None
+    ) -> semel_psycopg.AsyncStore:
+        return semel_psycopg.AsyncStore.connect(self.url, clock=clock, tables=tables)
+
+    async def write_effect(self, tx: psycopg.AsyncConnection[Any], value: str) -> None:
+        await tx.execute("INSERT INTO effect (value) VALUES (%s)", [value])
+
+    async def fail(self, tx: psycopg.AsyncConnection[Any]) -> None:
+        await tx.execute("INSERT INTO effect (value) VALUES (NULL)")
+
+    def unreachable(self) -> semel_psycopg.AsyncStore:
+        pool = AsyncConnectionPool[Any](NOWHERE, open=False, min_size=1, timeout=0.5)
+        return semel_psycopg.AsyncStore(pool, owned=True)
+
+
+@dataclass(frozen=True)
+class AsyncpgHarness(PostgresHarness[Any]):
+    """Through asyncpg."""
+
+    def store(
+        self, *, clock: Callable[[], float] | None = None, tables: Tables | None = None
+    ) -> semel_asyncpg.AsyncStore:
+        return semel_asyncpg.AsyncStore.connect(self.url, clock=clock, tables=tables)
+
+    async def write_effect(self, tx: Any, value: str) -> None:
+        await tx.execute("INSERT INTO effect (value) VALUES ($1)", value)
+
+    async def fail(self, tx: Any) -> None:
+        await tx.execute("INSERT INTO effect (value) VALUES (NULL)")
+
+    def unreachable(self) -> semel_asyncpg.AsyncStore:
+        return semel_asyncpg.AsyncStore.connect(NOWHERE)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from conformance.harnesses import PsycopgHarness, psycopg_harness
+from conformance.harnesses import PsycopgHarness, own_schema
 from semel.core.model import Mode
 from semel.testing.conformance import (
     Capabilities,
@@ -38,8 +38,8 @@ class TestPsycopg(StoreConformance):
 
     @pytest.fixture
     def harness(self, postgres_url: str) -> Iterator[PsycopgHarness]:
-        with psycopg_harness(postgres_url, "read committed") as harness:
-            yield harness
+        with own_schema(postgres_url, "read committed") as url:
+            yield PsycopgHarness(url)
 
 
 class TestPsycopgRepeatableRead(Contention, Leases, Retention, Faults):
@@ -47,8 +47,8 @@ class TestPsycopgRepeatableRead(Contention, Leases, Retention, Faults):
 
     @pytest.fixture
     def harness(self, postgres_url: str) -> Iterator[PsycopgHarness]:
-        with psycopg_harness(postgres_url, "repeatable read") as harness:
-            yield harness
+        with own_schema(postgres_url, "repeatable read") as url:
+            yield PsycopgHarness(url)
 
 
 class TestPsycopgSerializable(Contention, Leases, Retention, Faults):
@@ -56,8 +56,8 @@ class TestPsycopgSerializable(Contention, Leases, Retention, Faults):
 
     @pytest.fixture
     def harness(self, postgres_url: str) -> Iterator[PsycopgHarness]:
-        with psycopg_harness(postgres_url, "serializable") as harness:
-            yield harness
+        with own_schema(postgres_url, "serializable") as url:
+            yield PsycopgHarness(url)
 
     async def test_unrelated_keys_do_not_collide(self, bench: Workbench[Any], mode: Mode) -> None:
         if mode is Mode.JOINED:

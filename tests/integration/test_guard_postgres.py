@@ -23,8 +23,9 @@ from semel.errors import (
     UsageError,
 )
 from semel.guard import AsyncGuard, current
-from semel.psycopg import AsyncStore, AsyncUnit
+from semel.psycopg import AsyncStore
 from semel.store import programs
+from semel.store.unit import Unit
 
 LEVELS = [
     IsolationLevel.READ_COMMITTED,
@@ -198,14 +199,14 @@ async def test_cancellation_during_the_commit_does_not_part_effect_and_claim(
     claim = await opened.claim("k")
     await pay(claim)
     started = asyncio.Event()
-    original = claim._unit.run
+    original = claim.unit.run
 
     async def slow(steps: Any, **more: Any) -> Any:
         started.set()
         await asyncio.sleep(0)
         return await original(steps, **more)
 
-    claim._unit.run = slow  # type: ignore[method-assign]
+    claim.unit.run = slow  # type: ignore[method-assign]
     settling = asyncio.ensure_future(claim.complete(ANSWER))
     await started.wait()
     settling.cancel()
@@ -349,13 +350,13 @@ async def test_a_claim_whose_answer_got_lost_is_recognised(pg_database: str) -> 
 async def test_a_commit_whose_answer_got_lost_is_recognised(opened: Shop) -> None:
     claim = await opened.claim("k")
     await pay(claim)
-    original = claim._unit.run
+    original = claim.unit.run
 
     async def lose_the_answer(steps: Any, **more: Any) -> Any:
         await original(steps, **more)
         raise StoreUnavailableError("connection lost", outcome_unknown=True)
 
-    claim._unit.run = lose_the_answer  # type: ignore[method-assign]
+    claim.unit.run = lose_the_answer  # type: ignore[method-assign]
     await claim.complete(ANSWER)
     assert await opened.effects() == ["paid"]
     assert await opened.acquire("k") == Replay(ANSWER)
@@ -389,9 +390,10 @@ async def test_a_frozen_completion_does_not_hold_up_a_takeover(pg_database: str)
         await pay(claim)
         # Freeze after the completing update, before its commit.
         steps = programs.settle_joined(claim._held, ANSWER, begun=True, undo=False)
-        unit = claim._unit
-        assert isinstance(unit, AsyncUnit)
-        await unit._run_one(next(steps))
+        unit = claim.unit
+        assert isinstance(unit, Unit)
+        assert unit._wire
+        await unit._wire.run(next(steps))
         while (
             await opened.query("SELECT lease_expires_at <= clock_timestamp() FROM semel_claim")
         ) != [(True,)]:
@@ -427,9 +429,10 @@ async def test_an_atomic_rival_of_a_frozen_joined_completion_is_answered(pg_data
         claim = await opened.claim("k")
         await pay(claim)
         steps = programs.settle_joined(claim._held, ANSWER, begun=True, undo=False)
-        unit = claim._unit
-        assert isinstance(unit, AsyncUnit)
-        await unit._run_one(next(steps))  # completed, not committed
+        unit = claim.unit
+        assert isinstance(unit, Unit)
+        assert unit._wire
+        await unit._wire.run(next(steps))  # completed, not committed
         steps.close()
         opened.guard = opened.guard.with_options(mode=Mode.ATOMIC)
         async with asyncio.timeout(10):  # far below the idle timeout of the open claim

@@ -229,6 +229,7 @@ class AsyncUnit:
     Attributes:
         session: the connection. A test that runs a statement on it does what a
             handler does behind the guard's back.
+        touched: the application asked for `tx`.
     """
 
     def __init__(self, session: Session, *, interleave: bool) -> None:
@@ -238,10 +239,12 @@ class AsyncUnit:
         self._left_open = False
         self._closed = False
         self._tx = MemoryTx(session)
+        self.touched = False
 
     @property
     def tx(self) -> MemoryTx:
         """What the application stages its effects with."""
+        self.touched = True
         return self._tx
 
     @property

@@ -191,6 +191,11 @@ class AsyncUnit(Lent):
         return self._tx
 
     @property
+    def touched(self) -> bool:
+        """Whether the application ran a statement."""
+        return self._effect is not _Effect.UNTOUCHED
+
+    @property
     def begun(self) -> bool:
         """Whether a transaction is open now, as SQLite sees it."""
         return self._loan is not None and self._loan.worker.in_transaction

@@ -34,6 +34,10 @@ class AsyncUnit(Protocol[Tx_co]):
         """What the application runs its own statements on."""
 
     @property
+    def touched(self) -> bool:
+        """Whether the application used the transaction, now or before it was over."""
+
+    @property
     def begun(self) -> bool:
         """Whether a transaction is open now, as the database sees it."""
 

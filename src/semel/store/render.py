@@ -8,7 +8,7 @@ that name them get the text as it stands.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Literal
@@ -18,6 +18,9 @@ from semel.store.tables import Tables
 
 PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 COMMENT = re.compile(r"--[^\n]*")
+
+# The time that statements take for the store's own; null but in tests.
+NOW = "now"
 
 Style = Literal["numbered", "named"]
 
@@ -58,20 +61,28 @@ class Texts:
         """Return the names of all statements."""
         return frozenset(self._rendered)
 
+    def control(self, name: str) -> str:
+        """Return the text of a statement that takes no parameters."""
+        return self._rendered[name].sql
+
     def numbered(self, statement: Statement) -> tuple[str, list[Any]]:
         """Return the text and the values in their order."""
         rendered = self._rendered[statement.name]
-        values = self._values(statement)
-        return rendered.sql, [values[name] for name in rendered.order]
+        params = statement.params
+        return rendered.sql, [
+            self._now() if name == NOW else params[name] for name in rendered.order
+        ]
 
     def named(self, statement: Statement) -> tuple[str, dict[str, Any]]:
         """Return the text and the values that it names."""
         rendered = self._rendered[statement.name]
-        values = self._values(statement)
-        return rendered.sql, {name: values[name] for name in rendered.order}
+        params = statement.params
+        return rendered.sql, {
+            name: self._now() if name == NOW else params[name] for name in rendered.order
+        }
 
-    def _values(self, statement: Statement) -> Mapping[str, Any]:
-        return {**statement.params, "now": self._clock() if self._clock else None}
+    def _now(self) -> float | None:
+        return self._clock() if self._clock else None
 
 
 def texts(dialect: str) -> dict[str, str]:
