@@ -13,9 +13,12 @@ from urllib.parse import quote, urlencode
 import psycopg
 from psycopg import sql
 from psycopg_pool import AsyncConnectionPool
+from sqlalchemy import make_url, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from semel import asyncpg as semel_asyncpg
 from semel import psycopg as semel_psycopg
+from semel import sqlalchemy as semel_sqlalchemy
 from semel import sqlite
 from semel.store.tables import Tables
 from semel.testing.conformance import Harness
@@ -175,3 +178,35 @@ class AsyncpgHarness(PostgresHarness[Any]):
 
     def unreachable(self) -> semel_asyncpg.AsyncStore:
         return semel_asyncpg.AsyncStore.connect(NOWHERE)
+
+
+@dataclass(frozen=True)
+class EngineHarness(PostgresHarness[AsyncConnection]):
+    """Through SQLAlchemy, on one of its drivers."""
+
+    driver: str
+
+    def store(
+        self, *, clock: Callable[[], float] | None = None, tables: Tables | None = None
+    ) -> semel_sqlalchemy.AsyncStore:
+        return semel_sqlalchemy.AsyncStore(
+            self.engine(self.url), clock=clock, tables=tables, owned=True
+        )
+
+    def engine(self, url: str) -> AsyncEngine:
+        address = make_url(url).set(drivername=f"postgresql+{self.driver}")
+        options = address.query.get("options", "")
+        if self.driver == "asyncpg" and isinstance(options, str):
+            settings = {"server_settings": {"options": options}}
+            address = address.difference_update_query(["options"])
+            return create_async_engine(address, connect_args=settings)
+        return create_async_engine(address)
+
+    async def write_effect(self, tx: AsyncConnection, value: str) -> None:
+        await tx.execute(text("INSERT INTO effect (value) VALUES (:value)"), {"value": value})
+
+    async def fail(self, tx: AsyncConnection) -> None:
+        await tx.execute(text("INSERT INTO effect (value) VALUES (NULL)"))
+
+    def unreachable(self) -> semel_sqlalchemy.AsyncStore:
+        return semel_sqlalchemy.AsyncStore(self.engine(NOWHERE), owned=True)

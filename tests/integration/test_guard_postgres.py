@@ -392,8 +392,8 @@ async def test_a_frozen_completion_does_not_hold_up_a_takeover(pg_database: str)
         steps = programs.settle_joined(claim._held, ANSWER, begun=True, undo=False)
         unit = claim.unit
         assert isinstance(unit, Unit)
-        assert unit._wire
-        await unit._wire.run(next(steps))
+        assert unit.wire
+        await unit.wire.run(next(steps))
         while (
             await opened.query("SELECT lease_expires_at <= clock_timestamp() FROM semel_claim")
         ) != [(True,)]:
@@ -431,8 +431,8 @@ async def test_an_atomic_rival_of_a_frozen_joined_completion_is_answered(pg_data
         steps = programs.settle_joined(claim._held, ANSWER, begun=True, undo=False)
         unit = claim.unit
         assert isinstance(unit, Unit)
-        assert unit._wire
-        await unit._wire.run(next(steps))  # completed, not committed
+        assert unit.wire
+        await unit.wire.run(next(steps))  # completed, not committed
         steps.close()
         opened.guard = opened.guard.with_options(mode=Mode.ATOMIC)
         async with asyncio.timeout(10):  # far below the idle timeout of the open claim

@@ -8,10 +8,11 @@ fails instead.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from semel.asyncpg.errors import mapped
-from semel.errors import UsageError
+from semel.errors import StoreUnavailableError, UsageError
 from semel.store.unit import CONTROL
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Wire:
         self._texts = texts
         self._isolation = isolation
         self._transaction: Transaction | None = None
+        self._interrupted = False
 
     @property
     def begun(self) -> bool:
@@ -60,7 +62,14 @@ class Wire:
         return self._transaction is not None and not self.tx.is_closed() and not self.begun
 
     async def end(self) -> None:
-        """Roll back what is open."""
+        """Roll back what is open.
+
+        Raises:
+            StoreUnavailableError: a statement was cut short, and the database may
+                still be about to run it.
+        """
+        if self._interrupted:
+            raise StoreUnavailableError("the connection was left in the middle of a statement")
         transaction, self._transaction = self._transaction, None
         if transaction is not None and not self.tx.is_closed():
             await transaction.rollback()
@@ -73,16 +82,27 @@ class Wire:
         Raises:
             StoreError, ClaimLostError: as `semel.store.protocol` says.
         """
-        with mapped():
-            if statement.name in CONTROL:
-                await self._control(statement.name)
-                return ()
-            if statement.name == "raw":
-                await self.tx.execute(statement.params["sql"])
-                return ()
-            sql, values = self._texts.numbered(statement)
-            rows: Rows = await self.tx.fetch(sql, *values)
-            return rows
+        try:
+            with mapped():
+                return await self._run(statement)
+        except asyncio.CancelledError:
+            self._interrupted = True
+            raise
+
+    async def _run(self, statement: Statement) -> Rows:
+        if statement.name in CONTROL:
+            await self._control(statement.name)
+            return ()
+        if statement.name == "raw":
+            await self.tx.execute(statement.params["sql"])
+            return ()
+        sql, values = self._texts.numbered(statement)
+        rows: Rows = await self.tx.fetch(sql, *values)
+        return rows
+
+    async def command(self, sql: str) -> object:
+        """Send a text without parameters; raises asyncpg's own errors."""
+        return await self.tx.execute(sql)
 
     async def _control(self, name: str) -> None:
         if name == "begin":

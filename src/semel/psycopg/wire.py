@@ -89,6 +89,10 @@ class Wire:
             await cursor.execute(sql, values, binary=True)
             return await cursor.fetchall() if cursor.description else ()
 
+    async def command(self, sql: str) -> object:
+        """Send a text without parameters; raises psycopg's own errors."""
+        return await _command(self.tx, sql.encode())
+
     async def _control(self, name: str) -> None:
         sql = self._texts.control(name).encode()
         if name == "begin":

@@ -60,12 +60,16 @@ class Lender(Protocol[Tx]):
 
 
 class Unit(Generic[Tx]):
-    """The connection of one claim; see `semel.store.protocol.AsyncUnit`."""
+    """The connection of one claim; see `semel.store.protocol.AsyncUnit`.
+
+    Attributes:
+        wire: the connection while it is borrowed.
+    """
 
     def __init__(self, lender: Lender[Tx]) -> None:
         """Borrow nothing yet."""
         self._lender = lender
-        self._wire: Wire[Tx] | None = None
+        self.wire: Wire[Tx] | None = None
         self._closed = False
         self._asked = False
 
@@ -76,26 +80,26 @@ class Unit(Generic[Tx]):
         Raises:
             ClaimClosedError: the connection was given back.
         """
-        if self._wire is None:
+        if self.wire is None:
             message = "the claim is settled: its transaction is over"
             raise ClaimClosedError(message)
         self._asked = True
-        return self._wire.tx
+        return self.wire.tx
 
     @property
     def touched(self) -> bool:
         """Whether the application used the transaction."""
-        return self._asked or (self._wire is not None and self._wire.touched)
+        return self._asked or (self.wire is not None and self.wire.touched)
 
     @property
     def begun(self) -> bool:
         """Whether the database has a transaction open on this connection."""
-        return self._wire is not None and self._wire.begun
+        return self.wire is not None and self.wire.begun
 
     @property
     def escaped(self) -> bool:
         """Whether the application ended the transaction with a statement of its own."""
-        return self._wire is not None and self._wire.escaped
+        return self.wire is not None and self.wire.escaped
 
     async def run(self, steps: Steps[T], *, writes: bool = True) -> T:
         """Run a program; the database orders the writers by itself."""
@@ -104,17 +108,17 @@ class Unit(Generic[Tx]):
             steps.close()
             message = "the unit is closed"
             raise ClaimClosedError(message)
-        if self._wire is None:
+        if self.wire is None:
             try:
-                self._wire = await self._lender.borrow()
+                self.wire = await self._lender.borrow()
             except BaseException:
                 steps.close()
                 raise
-        return await apump(self._wire.run, steps)
+        return await apump(self.wire.run, steps)
 
     async def close(self) -> None:
         """Roll back what is open and give the connection back; never raises."""
-        wire, self._wire = self._wire, None
+        wire, self.wire = self.wire, None
         self._closed = True
         if wire is not None:
             self._asked = self._asked or wire.touched
