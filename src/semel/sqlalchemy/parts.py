@@ -49,13 +49,13 @@ class Parts:
     """All parts of one claim's transaction, in the order in which they began.
 
     Attributes:
-        settling: the claim is about to be committed as it is.
+        has_savepoint: the claim has a savepoint of its own (atomic mode).
         over: the transaction has ended.
     """
 
     def __init__(self, command: Command) -> None:
-        """Begin with nothing done since the claim's savepoint."""
-        self.settling = False
+        """Begin with nothing done in the transaction."""
+        self.has_savepoint = False
         self.over = False
         self._command = command
         self._parts: list[Part] = []
@@ -70,7 +70,7 @@ class Parts:
         """Begin a part at a savepoint of its own."""
         self.refuse_if_over()
         savepoint = CLAIM_SAVEPOINT
-        if self._parts:
+        if self._parts or not self.has_savepoint:
             savepoint = f"semel_part_{self._count}"
             self._command(f"SAVEPOINT {savepoint}")
         return self._add(Part(owner, savepoint))
@@ -86,7 +86,7 @@ class Parts:
         if part.lost:
             self._refuse_lost()
         part.kept = True
-        if self.settling or self.over or part.savepoint == CLAIM_SAVEPOINT:
+        if self.over or part.savepoint == CLAIM_SAVEPOINT:
             return
         # To release a savepoint releases those of all later parts as well.
         if self._parts[-1] is part:
@@ -187,22 +187,6 @@ class OpenSeat(Seat):
         self._parts.note(self)
         return super().cursor(*args, **kwargs)
 
-    def commit(self) -> None:
-        """Refuse."""
-        self._refuse("commit")
-
-    def rollback(self) -> None:
-        """Refuse, while there is something to undo."""
-        if not self._parts.over:
-            self._refuse("rollback")
-
-    @staticmethod
-    def _refuse(name: str) -> NoReturn:
-        raise UsageError(
-            f"{name}() on a claim's connection: Semel commits effect and answer together when "
-            "the handler returns; for a part that may be undone use begin_nested()"
-        )
-
 
 class JoinedConnection(Connection):
     """A `Connection` in the middle of a claim's transaction."""
@@ -221,6 +205,29 @@ class JoinedConnection(Connection):
         """Refuse."""
         del xid
         raise UsageError("a session with twophase=True can not join a claim's transaction")
+
+
+class OpenConnection(JoinedConnection):
+    """A `Connection` for `claim.tx`, which has no transaction of its own to end."""
+
+    def commit(self) -> None:
+        """Refuse."""
+        self._refuse("commit")
+
+    def rollback(self) -> None:
+        """Refuse."""
+        self._refuse("rollback")
+
+    def close(self) -> None:
+        """Refuse."""
+        self._refuse("close")
+
+    @staticmethod
+    def _refuse(name: str) -> NoReturn:
+        raise UsageError(
+            f"{name}() on a claim's connection: Semel commits effect and answer together when "
+            "the handler returns; for a part that may be undone use begin_nested()"
+        )
 
 
 def refuse_settled() -> NoReturn:

@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.util import greenlet_spawn
 
 from semel.claim import AsyncClaim
-from semel.errors import UsageError
+from semel.errors import StoreError, UsageError
 from semel.guard import current
 from semel.participants import Participant, early
 from semel.sqlalchemy.errors import mapped
@@ -73,32 +73,38 @@ class _Participant:
         self._session: Any = session
 
     async def let_go(self) -> None:
-        if self._session.in_transaction():
+        if self._session.in_transaction() and self._session.is_active:
             with mapped():
-                await greenlet_spawn(_commit_without_expiring, self._session)
+                await greenlet_spawn(_let_go, self._session)
 
     async def deliver(self) -> None:
-        if self._session.in_transaction():
-            with mapped():
-                await greenlet_spawn(_deliver, self._session)
+        if not self._session.in_transaction():
+            return
+        if not self._session.is_active:
+            raise StoreError("a session of this request has failed and was not rolled back")
+        with mapped():
+            # A session that has only pending objects joins by this. Its own commit may
+            # come later, and finds nothing left to do.
+            await greenlet_spawn(self._session.flush)
 
 
-def _deliver(session: Any) -> None:  # noqa: ANN401 - a joining session of any class
-    session.flush()  # a session that has only pending objects joins by this
-    claim = session.semel_claim
-    wire = _wire_of(claim) if claim is not None else None
-    if wire is not None and wire.has_joined(session):
-        wire.parts.settling = True
-        _commit_without_expiring(session)
+def _let_go(session: Session) -> None:
+    """Commit what a session did on a connection of its own, and give that back.
 
-
-def _commit_without_expiring(session: Session) -> None:
-    """Commit, and leave the objects as they are: the application goes on with them."""
-    expires, session.expire_on_commit = session.expire_on_commit, False
-    try:
-        session.commit()
-    finally:
-        session.expire_on_commit = expires
+    Its objects are not expired, and a `begin()` block round the handler goes on: to
+    SQLAlchemy it is the same transaction, which takes the claim's connection next.
+    """
+    session.flush()
+    transaction = session.get_transaction()
+    if transaction is None:
+        return
+    held = transaction._connections  # noqa: SLF001 - there is no public way to part with one
+    for connection, begun, commits, closes in set(held.values()):
+        if commits:
+            begun.commit()
+        if closes:
+            connection.close()
+    held.clear()
 
 
 def _participants() -> list[Participant] | None:

@@ -16,9 +16,9 @@ from sqlalchemy.orm import Session
 from sqlalchemy.util import await_only, greenlet_spawn
 
 from semel.errors import UsageError
-from semel.sqlalchemy.parts import JoinedConnection, OpenSeat, Parts, Seat
+from semel.sqlalchemy.parts import JoinedConnection, OpenConnection, OpenSeat, Parts, Seat
 from semel.store.render import Texts
-from semel.store.statement import Rows, Statement
+from semel.store.statement import SAVEPOINT, Rows, Statement
 from semel.store.unit import Wire as AnyWire
 
 # Kept with the connection while a claim has it.
@@ -63,7 +63,7 @@ class Wire:
         """A connection for statements outside every session."""
         if self._tx is None:
             seat = OpenSeat(self.pooled, self.parts)
-            joined = JoinedConnection(self._engine.sync_engine, seat)
+            joined = OpenConnection(self._engine.sync_engine, seat)
             self._tx = AsyncConnection(self._engine, joined)
         return self._tx
 
@@ -101,7 +101,10 @@ class Wire:
 
     async def run(self, statement: Statement) -> Rows:
         """Run one of Semel's statements."""
-        return await self._line.run(statement)
+        rows = await self._line.run(statement)
+        if statement.name == SAVEPOINT.name:
+            self.parts.has_savepoint = True
+        return rows
 
     async def end(self) -> None:
         """Roll back what is open; whoever joined can do nothing any more."""
