@@ -81,7 +81,7 @@ def held(new: NewClaim) -> Held:
 def acquire(new: NewClaim, *, transaction: bool = False) -> Steps[Decision]:
     """Return the program that takes this claim in its mode."""
     if new.mode is Mode.ATOMIC:
-        return acquire_atomic(new, judge(new))
+        return acquire_atomic(new, judge(new), scripts=False)
     return acquire_joined(new, judge(new), transaction=transaction)
 
 

@@ -257,7 +257,7 @@ class AsyncGuard(Generic[Tx]):
 
     def _acquiring(self, new: NewClaim, judge: programs.Judge) -> Steps[Decision]:
         if new.mode is Mode.ATOMIC:
-            return programs.acquire_atomic(new, judge)
+            return programs.acquire_atomic(new, judge, scripts=self.store.scripts)
         return programs.acquire_joined(new, judge, transaction=self.store.claims_in_transaction)
 
     async def _give_up(self, unit: AsyncUnit[Tx], new: NewClaim) -> None:

@@ -22,6 +22,9 @@ def shape(statements: list[str]) -> list[str]:
         "SELECT c.mode": "claim_look",
         "WITH completed AS": "claim_complete",
         "SELECT set_config": "effect_open",
+        "PREPARE semel_claim_fresh": "prepare",
+        "PREPARE semel_claim_won": "prepare",
+        "BEGIN;EXECUTE semel_claim_fresh": "claim_fresh",
         "INSERT INTO effect": "effect",
         "SAVEPOINT": "SAVEPOINT",
         "ROLLBACK TO": "ROLLBACK TO",
@@ -34,8 +37,16 @@ def shape(statements: list[str]) -> list[str]:
     return found
 
 
+def plain(statement: str) -> str:
+    """Leave out what differs from request to request: digests and the values of scripts."""
+    return re.sub(r"(semel_[a-z_]+)_[0-9a-f]{12}(\(.*?\)(?=;))?", r"\1", statement)
+
+
 class Log:
-    """The statements that one application sent since the last look."""
+    """The statements that one application sent since the last look.
+
+    That a connection learns the statements of scripts, once, is left out.
+    """
 
     def __init__(self, server: OwnPostgres) -> None:
         self._server = server
@@ -44,7 +55,7 @@ class Log:
     def since(self) -> list[str]:
         every = self._server.statements(APPLICATION)
         new, self._seen = every[self._seen :], len(every)
-        return shape(new)
+        return [name for name in shape(new) if name != "prepare"]
 
 
 @pytest.mark.rule("A3")
@@ -58,13 +69,10 @@ async def test_an_atomic_request_a_replay_and_a_conflict(own_postgres: OwnPostgr
         assert isinstance(conflict, InFlight)
         await claim.complete(ANSWER)
         assert log.since() == [
-            "BEGIN",
-            "claim_open",
-            "SAVEPOINT",
+            "claim_fresh",  # with BEGIN and SAVEPOINT in one text
             "effect",
             # the conflict, on another connection
-            "BEGIN",
-            "claim_open",
+            "claim_fresh",
             "claim_look",
             "ROLLBACK",
             # the first one's settlement
@@ -78,7 +86,7 @@ async def test_an_atomic_request_a_replay_and_a_conflict(own_postgres: OwnPostgr
         before = await opened.query("SELECT xmin, ctid FROM semel_claim")
         opened.guard._remembered._identities.clear()
         assert isinstance(await opened.acquire("k"), Replay)
-        assert log.since() == ["BEGIN", "claim_open", "claim_look", "ROLLBACK"]
+        assert log.since() == ["claim_fresh", "claim_look", "ROLLBACK"]
         assert isinstance(await opened.acquire("k", b"501"), Mismatch)
         assert log.since() == ["claim_look"]
         assert await opened.query("SELECT xmin, ctid FROM semel_claim") == before
@@ -93,13 +101,13 @@ async def test_a_stored_refusal_and_a_failure(own_postgres: OwnPostgres) -> None
         await pay(claim)
         await claim.complete(type(ANSWER)(422, (), b"no"))
         assert log.since() == [
-            *("BEGIN", "claim_open", "SAVEPOINT", "effect"),
+            *("claim_fresh", "effect"),
             *("ROLLBACK TO", "claim_complete", "COMMIT"),
         ]
         claim = await opened.claim("broken")
         await pay(claim)
         await claim.complete(type(ANSWER)(500, (), b"oh"))
-        assert log.since() == ["BEGIN", "claim_open", "SAVEPOINT", "effect", "ROLLBACK"]
+        assert log.since() == ["claim_fresh", "effect", "ROLLBACK"]
         assert await opened.effects() == []
 
 
@@ -139,5 +147,5 @@ async def test_the_architecture_page_shows_what_is_sent(
         claim = await opened.claim("k")
         await pay(claim)
         await claim.complete(ANSWER)
-        sent = own_postgres.statements(APPLICATION)[before:]
+        sent = [plain(text) for text in own_postgres.statements(APPLICATION)[before:]]
     assert "; ".join(sent) in shown

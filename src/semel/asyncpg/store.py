@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 import asyncpg
 
 from semel.asyncpg.errors import mapped
-from semel.asyncpg.wire import Wire
+from semel.asyncpg.wire import SCRIPTS, Wire
 from semel.core.model import Mode
 from semel.errors import UsageError
 from semel.store import schema
@@ -41,6 +41,7 @@ class AsyncStore:
     reads_first = False
     claims_in_transaction = False
     lazy_effect = False
+    scripts = SCRIPTS
 
     def __init__(
         self,

@@ -11,19 +11,29 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import asyncpg
+from asyncpg.connresource import ConnectionResource
+from asyncpg.transaction import Transaction, TransactionState
+
 from semel.asyncpg.errors import mapped
 from semel.errors import StoreUnavailableError, UsageError
-from semel.store.unit import CONTROL
+from semel.store.render import CONTROL, Texts
+from semel.store.sqlstate import UNKNOWN
+from semel.store.statement import count_rows
+from semel.store.unit import prepare
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from asyncpg import Connection as OwnConnection
     from asyncpg.pool import PoolConnectionProxy
-    from asyncpg.transaction import Transaction
 
-    from semel.store.render import Texts
     from semel.store.statement import Rows, Statement
 
     Connection: TypeAlias = "OwnConnection[Any] | PoolConnectionProxy[Any]"
+
+# What `adopted` needs of asyncpg; a release that changed it takes no scripts.
+SCRIPTS = {"_connection", "_state"} <= vars(Transaction).keys() | vars(ConnectionResource).keys()
 
 
 class Wire:
@@ -93,6 +103,8 @@ class Wire:
         if statement.name in CONTROL:
             await self._control(statement.name)
             return ()
+        if statement.name == "script":
+            return await self._script(statement.params["statements"])
         if statement.name == "raw":
             await self.tx.execute(statement.params["sql"])
             return ()
@@ -104,11 +116,34 @@ class Wire:
         """Send a text without parameters; raises asyncpg's own errors."""
         return await self.tx.execute(sql)
 
+    async def _script(self, statements: Sequence[Statement]) -> Rows:
+        """Begin a transaction and send more in the same round trip."""
+        transaction = self._new_transaction()
+        connection = transaction._connection  # noqa: SLF001 - the one below the pool's proxy
+        await prepare(self._texts, statements, connection, self.tx.execute)
+        begin, *rest = statements
+        text = self._texts.script([begin])
+        if self._isolation:
+            text += f" ISOLATION LEVEL {self._isolation.replace('_', ' ')}"
+        try:
+            status = await self.tx.execute(f"{text};{self._texts.script(rest)}")
+        except asyncpg.PostgresError as error:
+            if error.sqlstate == UNKNOWN:
+                self._texts.prepared.discard(connection)
+            raise
+        finally:
+            if self.begun:
+                self._transaction = adopted(transaction)
+        return count_rows(status)
+
+    def _new_transaction(self) -> Transaction:
+        if self.begun:
+            raise UsageError("the connection has a transaction open that is not Semel's")
+        return self.tx.transaction(isolation=self._isolation)
+
     async def _control(self, name: str) -> None:
         if name == "begin":
-            if self.begun:
-                raise UsageError("the connection has a transaction open that is not Semel's")
-            transaction = self.tx.transaction(isolation=self._isolation)
+            transaction = self._new_transaction()
             await transaction.start()
             self._transaction = transaction
         elif name in ("savepoint", "rollback_to"):
@@ -117,3 +152,13 @@ class Wire:
             transaction, self._transaction = self._transaction, None
             if transaction is not None:
                 await (transaction.commit() if name == "commit" else transaction.rollback())
+
+
+def adopted(transaction: Any) -> Transaction:  # noqa: ANN401 - its inside is asyncpg's own
+    """Tell asyncpg that a transaction was begun, which it would not send by itself.
+
+    The application's own `connection.transaction()` inside it gives savepoints then.
+    """
+    transaction._connection._top_xact = transaction  # noqa: SLF001
+    transaction._state = TransactionState.STARTED  # noqa: SLF001
+    return transaction

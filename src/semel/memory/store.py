@@ -34,6 +34,7 @@ class AsyncStore:
     reads_first = False
     claims_in_transaction = False
     lazy_effect = False
+    scripts = False
     statements: ClassVar[type[Statements]] = Statements
 
     def __init__(

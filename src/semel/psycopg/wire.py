@@ -7,9 +7,10 @@ answered with a conflict or a replay ends in one.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import psycopg
 from psycopg import AsyncConnection, AsyncRawCursor, generators
 from psycopg.abc import PQGen
 from psycopg.errors import error_from_result
@@ -18,9 +19,10 @@ from psycopg.rows import tuple_row
 
 from semel.errors import StoreError, UsageError
 from semel.psycopg.errors import mapped
-from semel.store.render import Texts
-from semel.store.statement import Rows, Statement
-from semel.store.unit import CONTROL
+from semel.store.render import CONTROL, Texts
+from semel.store.sqlstate import UNKNOWN
+from semel.store.statement import Rows, Statement, count_rows
+from semel.store.unit import prepare
 
 Connection = AsyncConnection[Any]
 
@@ -81,6 +83,8 @@ class Wire:
             if statement.name in CONTROL:
                 await self._control(statement.name)
                 return ()
+            if statement.name == "script":
+                return await self._script(statement.params["statements"])
             if statement.name == "raw":
                 await _command(self.tx, statement.params["sql"].encode())
                 return ()
@@ -93,16 +97,37 @@ class Wire:
         """Send a text without parameters; raises psycopg's own errors."""
         return await _command(self.tx, sql.encode())
 
+    async def _script(self, statements: Sequence[Statement]) -> Rows:
+        """Begin a transaction and send more in the same round trip."""
+        await prepare(self._texts, statements, self.tx, self.command)
+        _, *rest = statements
+        try:
+            status = await self._begin(
+                b";" + self._texts.script(rest).encode(self.tx.info.encoding)
+            )
+        except psycopg.Error as error:
+            if error.sqlstate == UNKNOWN:
+                self._texts.prepared.discard(self.tx)
+            raise
+        return count_rows(status.decode())
+
+    async def _begin(self, more: bytes = b"") -> bytes:
+        sql = self._texts.control("begin").encode()
+        level = self.tx.isolation_level
+        if level is not None:
+            sql += b" ISOLATION LEVEL " + level.name.replace("_", " ").encode()
+        try:
+            return await _command(self.tx, sql + more)
+        finally:
+            if self.begun:
+                self._in_program_transaction = True
+                _refuse(self.tx)
+
     async def _control(self, name: str) -> None:
-        sql = self._texts.control(name).encode()
         if name == "begin":
-            level = self.tx.isolation_level
-            if level is not None:
-                sql += b" ISOLATION LEVEL " + level.name.replace("_", " ").encode()
-            await _command(self.tx, sql)
-            self._in_program_transaction = True
-            _refuse(self.tx)
+            await self._begin()
             return
+        sql = self._texts.control(name).encode()
         if name in ("commit", "rollback"):
             self._in_program_transaction = False
             _allow(self.tx)

@@ -39,6 +39,7 @@ class AsyncStore:
     reads_first = False
     claims_in_transaction = False
     lazy_effect = False
+    scripts = True
 
     def __init__(
         self,

@@ -102,7 +102,7 @@ class Wire:
     async def run(self, statement: Statement) -> Rows:
         """Run one of Semel's statements."""
         rows = await self._line.run(statement)
-        if statement.name == SAVEPOINT.name:
+        if statement is SAVEPOINT or SAVEPOINT in statement.params.get("statements", ()):
             self.parts.has_savepoint = True
         return rows
 

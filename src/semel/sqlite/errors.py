@@ -59,10 +59,11 @@ def mapped(path: str, *, commit: bool = False) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise _translate(error, path, commit=commit) from error
+        raise translate(error, path, commit=commit) from error
 
 
-def _translate(error: sqlite3.Error, path: str, *, commit: bool) -> StoreError:
+def translate(error: sqlite3.Error, path: str, *, commit: bool = False) -> StoreError:
+    """Return what an error means for a claim; see `mapped`."""
     code = kind(error)
     if code in CONFLICT:
         return StoreConflictError(f"{path}: {error}")

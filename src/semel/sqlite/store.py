@@ -39,6 +39,7 @@ class AsyncStore:
     reads_first = True
     claims_in_transaction = True
     lazy_effect = True
+    scripts = False
 
     def __init__(
         self,

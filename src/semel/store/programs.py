@@ -5,7 +5,8 @@ look-up never decides who runs. In atomic mode the order is
 
     BEGIN, claim_open, SAVEPOINT, the handler, claim_complete, COMMIT
 
-and only where `claim_open` returned no row the claim is looked up. In joined
+and only where `claim_open` returned no row the claim is looked up. Stores that can
+send scripts try the usual case first, a key without a row, in one round trip. In joined
 mode the claim is committed first, with a lease; the handler's transaction then
 carries the effect and the owner-checked completion.
 
@@ -32,7 +33,11 @@ from semel.core.model import (
     NewClaim,
     Status,
 )
-from semel.errors import ClaimLostError, StoreConflictError, StoreUnavailableError
+from semel.errors import (
+    ClaimLostError,
+    StoreConflictError,
+    StoreUnavailableError,
+)
 from semel.store.statement import (
     BEGIN,
     COMMIT,
@@ -42,6 +47,7 @@ from semel.store.statement import (
     Row,
     Statement,
     Steps,
+    script,
 )
 
 Judge: TypeAlias = Callable[[Found], Decision]
@@ -49,13 +55,17 @@ Judge: TypeAlias = Callable[[Found], Decision]
 # Under contention on one key they come in a row; each is cheap: no handler has run.
 ACQUIRE_TRIES = 8
 
+# The place of a row that the transaction keeps in a setting of its own.
+KEPT_PLACE = "kept"
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
     """What an owner needs to prove that a claim is still its own.
 
     Attributes:
-        place: where the store keeps the row that this transaction wrote (atomic).
+        place: where the store keeps the row that this transaction wrote (atomic);
+            `KEPT_PLACE` where only the transaction knows.
     """
 
     identity: Identity
@@ -64,8 +74,13 @@ class Held:
     place: str | None = None
 
 
-def acquire_atomic(new: NewClaim, judge: Judge) -> Steps[Decision]:
+def acquire_atomic(new: NewClaim, judge: Judge, *, scripts: bool) -> Steps[Decision]:
     """Open a transaction and claim the key in it.
+
+    Args:
+        new: the claim to take.
+        judge: interprets a row that stands in the way.
+        scripts: whether the store can send several statements in one round trip.
 
     Returns:
         `Execute` with the transaction left open, at a savepoint; any other
@@ -74,6 +89,10 @@ def acquire_atomic(new: NewClaim, judge: Judge) -> Steps[Decision]:
     Raises:
         StoreUnavailableError: the database kept aborting the transaction.
     """
+    if scripts:
+        decided = yield from _acquire_fresh(new, judge)
+        if decided is not None:
+            return decided
     for _ in range(ACQUIRE_TRIES):
         yield BEGIN
         try:
@@ -89,6 +108,31 @@ def acquire_atomic(new: NewClaim, judge: Judge) -> Steps[Decision]:
     raise StoreUnavailableError("the claim kept colliding with other transactions")
 
 
+def _acquire_fresh(new: NewClaim, judge: Judge) -> Steps[Decision | None]:
+    """Claim a key that has no row, in one round trip; else look who has it.
+
+    Returns:
+        As `acquire_atomic`, or `None` with nothing open where the longer way has to
+        decide: a row is to be taken over, or the connection would not take the script.
+    """
+    attempt = script(
+        BEGIN, Statement("claim_fresh", _new_params(new)), SAVEPOINT, Statement("claim_won")
+    )
+    try:
+        won = yield attempt
+        if won:
+            return Execute(token=1, place=KEPT_PLACE)
+        found = yield from look(new.identity, new.lock)
+    except StoreConflictError:
+        yield ROLLBACK
+        return None
+    yield ROLLBACK
+    if found is None:
+        return InFlight()  # a rival's insert is not committed: its lock is held
+    decision = judge(found)
+    return None if isinstance(decision, Execute) else decision
+
+
 def _claim_in_transaction(new: NewClaim, judge: Judge) -> Steps[Decision]:
     opened = yield Statement("claim_open", _new_params(new))
     if opened:
@@ -101,7 +145,7 @@ def _claim_in_transaction(new: NewClaim, judge: Judge) -> Steps[Decision]:
         return decision
     # The row was made in another mode. The lock first, so that a rival in
     # atomic mode is answered at once instead of waiting for our row.
-    locked = yield Statement("claim_lock", {"lock": new.lock})
+    locked = yield Statement("claim_lock", _new_params(new))
     if not locked[0][0]:
         return InFlight()
     return (yield from _take(new, found, decision))
@@ -253,7 +297,7 @@ def _complete(held: Held, answer: Answer, *, proof: str | None) -> Steps[None]:
         "claim_complete" if held.place is None else "claim_complete_here",
         {
             **_held_params(held),
-            "place": held.place,
+            "place": None if held.place == KEPT_PLACE else held.place,
             "answer_status": answer.status,
             "headers": pack_headers(answer.headers),
             "body": answer.body,

@@ -5,7 +5,8 @@ A store knows how to lend connections. All knowledge about claims is in
 errors to `semel.errors`:
 
 * `StoreConflictError`: aborted for another transaction's sake (40001, 40P01,
-  55P03, 23505; SQLITE_BUSY): nothing took effect;
+  55P03, 23505; SQLITE_BUSY), or a script not known to this connection (26000):
+  nothing took effect;
 * `ClaimLostError`: the completion met no row (22012);
 * `StoreUnavailableError`: unreachable, shut down, terminated; with
   `outcome_unknown` where a statement was sent and its answer is lost;
@@ -79,6 +80,7 @@ class AsyncStore(Protocol[Tx_co]):
             round them.
         lazy_effect: the effect's transaction begins at the handler's first
             statement, by the driver itself.
+        scripts: several statements can be sent in one round trip.
     """
 
     @property
@@ -91,6 +93,8 @@ class AsyncStore(Protocol[Tx_co]):
     def claims_in_transaction(self) -> bool: ...  # noqa: D102
     @property
     def lazy_effect(self) -> bool: ...  # noqa: D102
+    @property
+    def scripts(self) -> bool: ...  # noqa: D102
 
     def unit(self) -> AsyncUnit[Tx_co]:
         """Return a unit that borrows a connection when it first needs one."""

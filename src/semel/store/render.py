@@ -7,17 +7,23 @@ that name them get the text as it stands.
 
 from __future__ import annotations
 
+import hashlib
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Literal
+from weakref import WeakSet
 
 from semel.store.statement import Statement
 from semel.store.tables import Tables
 
 PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 COMMENT = re.compile(r"--[^\n]*")
+
+# Statements without parameters that begin, end or divide the transaction.
+CONTROL = frozenset({"begin", "commit", "rollback", "savepoint", "rollback_to"})
 
 # The time that statements take for the store's own; null but in tests.
 NOW = "now"
@@ -27,14 +33,26 @@ Style = Literal["numbered", "named"]
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A statement's text and the names of its parameters in their order."""
+    """A statement's text and the names of its parameters in their order.
+
+    Attributes:
+        prepared: its name on a connection: other versions of Semel, and other tables,
+            may share the connection behind a pooler.
+        bare: scripts hold it as it stands; it controls the transaction.
+    """
 
     sql: str
     order: tuple[str, ...]
+    prepared: str
+    bare: bool
 
 
 class Texts:
-    """All statements of a dialect for one driver and one set of table names."""
+    """All statements of a dialect for one driver and one set of table names.
+
+    Attributes:
+        prepared: the driver's connections that know the statements of scripts.
+    """
 
     def __init__(
         self,
@@ -52,9 +70,10 @@ class Texts:
             clock: the time that statements should take for the store's own, in
                 epoch seconds; tests set it, nobody else.
         """
+        self.prepared: WeakSet[Any] = WeakSet()
         self._clock = clock
         self._rendered = {
-            name: _render(tables.apply(text), style) for name, text in texts(dialect).items()
+            name: _render(name, tables.apply(text), style) for name, text in texts(dialect).items()
         }
 
     def names(self) -> frozenset[str]:
@@ -81,6 +100,27 @@ class Texts:
             name: self._now() if name == NOW else params[name] for name in rendered.order
         }
 
+    def preparations(self, statements: Sequence[Statement]) -> list[str]:
+        """Return the texts that name a script's statements to a connection, once."""
+        found = (self._rendered[statement.name] for statement in statements)
+        return [f"PREPARE {each.prepared} AS {each.sql}" for each in found if not each.bare]
+
+    def script(self, statements: Sequence[Statement]) -> str:
+        """Return one text for several statements, whose values stand in it as literals.
+
+        A database writes the text of a failing statement into its log: only digests,
+        numbers and Semel's own words may be sent this way.
+        """
+        return ";".join(map(self._in_script, statements))
+
+    def _in_script(self, statement: Statement) -> str:
+        rendered = self._rendered[statement.name]
+        if rendered.bare:
+            return rendered.sql
+        params = statement.params
+        values = [literal(self._now() if name == NOW else params[name]) for name in rendered.order]
+        return f"EXECUTE {rendered.prepared}" + (f"({','.join(values)})" if values else "")
+
     def _now(self) -> float | None:
         return self._clock() if self._clock else None
 
@@ -95,7 +135,28 @@ def texts(dialect: str) -> dict[str, str]:
     }
 
 
-def _render(sql: str, style: Style) -> Rendered:
+def literal(value: object) -> str:
+    """Return a value as PostgreSQL's SQL spells it, whatever the server's settings.
+
+    Raises:
+        TypeError: a value of a kind that scripts do not carry.
+    """
+    match value:
+        case None:
+            return "NULL"
+        case bytes():
+            return f"E'\\\\x{value.hex()}'"
+        case int() | float() if math.isfinite(value):
+            return repr(value)
+        case str() if "\0" not in value:
+            escaped = value.replace("\\", "\\\\").replace("'", "''")
+            return f"E'{escaped}'" if escaped != value else f"'{value}'"
+        case _:
+            message = f"no literal for {value!r} in a script"
+            raise TypeError(message)
+
+
+def _render(name: str, sql: str, style: Style) -> Rendered:
     sql = " ".join(COMMENT.sub("", sql).split())
     order: list[str] = []
 
@@ -105,4 +166,6 @@ def _render(sql: str, style: Style) -> Rendered:
             order.append(name)
         return f"${order.index(name) + 1}" if style == "numbered" else match[0]
 
-    return Rendered(PARAMETER.sub(number, sql), tuple(order))
+    sql = PARAMETER.sub(number, sql)
+    digest = hashlib.sha256(sql.encode()).hexdigest()[:12]
+    return Rendered(sql, tuple(order), f"semel_{name}_{digest}", name in CONTROL)

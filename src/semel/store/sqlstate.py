@@ -14,7 +14,9 @@ from semel.errors import (
     StoreUnavailableError,
 )
 
-CONFLICT = frozenset({"40001", "40P01", "55P03", "23505"})
+# A script referred to a prepared statement that the connection does not know.
+UNKNOWN = "26000"
+CONFLICT = frozenset({"40001", "40P01", "55P03", "23505", UNKNOWN})
 NO_SCHEMA = frozenset({"42P01", "42703", "3F000"})
 # Terminated, shutting down, starting up, out of resources, read-only, idle too long.
 UNAVAILABLE = ("08", "53", "57P", "58", "25006", "25P03", "57014")

@@ -47,6 +47,21 @@ SAVEPOINT = Statement("savepoint")
 ROLLBACK_TO = Statement("rollback_to")
 
 
+def script(*statements: Statement) -> Statement:
+    """Join statements into one round trip, for stores whose `scripts` is true.
+
+    The first that fails ends it. What comes back are the rows of the last one, which
+    may be empty: how many there are is all that every driver tells.
+    """
+    return Statement("script", {"statements": statements})
+
+
+def count_rows(status: str) -> Rows:
+    """Return as many rows, all empty, as PostgreSQL says that a statement returned."""
+    command, _, count = status.rpartition(" ")
+    return ((),) * int(count) if command == "SELECT" else ()
+
+
 def pump(run: Callable[[Statement], Rows], steps: Steps[T]) -> T:
     """Run a program over a blocking connection.
 

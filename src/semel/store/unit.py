@@ -7,17 +7,16 @@ the first program, run programs, roll back and give back at the end.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from semel.errors import ClaimClosedError
+from semel.store.render import Texts
 from semel.store.statement import Rows, Statement, Steps, apump
 
 T = TypeVar("T")
 Tx = TypeVar("Tx")
 Tx_co = TypeVar("Tx_co", covariant=True)
-
-# Statements without parameters that begin, end or divide the transaction.
-CONTROL = frozenset({"begin", "commit", "rollback", "savepoint", "rollback_to"})
 
 
 class Wire(Protocol[Tx_co]):
@@ -123,6 +122,32 @@ class Unit(Generic[Tx]):
         if wire is not None:
             self._asked = self._asked or wire.touched
             await self._lender.give_back(wire)
+
+
+async def prepare(
+    texts: Texts,
+    statements: Sequence[Statement],
+    connection: object,
+    command: Callable[[str], Awaitable[object]],
+) -> None:
+    """Make a script's statements known to a connection, unless they are.
+
+    Args:
+        texts: remembers the connections.
+        statements: the script.
+        connection: the driver's own, alive as long as the database's session.
+        command: sends a text; raises an error with its `sqlstate`.
+    """
+    if connection in texts.prepared:
+        return
+    for sql in texts.preparations(statements):
+        try:
+            await command(sql)
+        except Exception as error:
+            # A pooler may have given this session to somebody else before.
+            if getattr(error, "sqlstate", None) != "42P05":
+                raise
+    texts.prepared.add(connection)
 
 
 async def run_once(lender: Lender[Tx], steps: Steps[T]) -> T:

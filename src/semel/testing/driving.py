@@ -143,7 +143,7 @@ def acquiring(store: AsyncStore[Any], new: NewClaim) -> Steps[Decision]:
     """Return the program that takes a claim on a store, in the claim's mode."""
     judge = partial(decide, request=new.request, owner=new.owner)
     if new.mode is Mode.ATOMIC:
-        return programs.acquire_atomic(new, judge)
+        return programs.acquire_atomic(new, judge, scripts=store.scripts)
     return programs.acquire_joined(new, judge, transaction=store.claims_in_transaction)
 
 

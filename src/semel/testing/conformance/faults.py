@@ -201,7 +201,7 @@ async def _strike(
 
 
 def _refuse(statement: Statement) -> Steps[Rows]:
-    if statement.name.startswith("claim"):
+    if statement.name.startswith(("claim", "script")):
         raise StoreConflictError("injected: aborted for another transaction's sake")
     return (yield statement)
 

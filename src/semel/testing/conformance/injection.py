@@ -20,6 +20,15 @@ T = TypeVar("T")
 When = Literal["before", "after"]
 Kind = Literal["lost", "conflict"]
 CONTROL = frozenset({"begin", "commit", "rollback", "savepoint", "rollback_to"})
+# A script begins a transaction and sends more in the same round trip.
+BEGINS = frozenset({"begin", "script"})
+BOUNDS = BEGINS | {"commit", "rollback"}
+READS = frozenset({"claim_look"})
+
+
+def names_in(statement: Statement) -> list[str]:
+    """Return the names of what is sent: of a script, those of its statements."""
+    return [each.name for each in statement.params.get("statements", (statement,))]
 
 
 @dataclass(slots=True)
@@ -64,9 +73,9 @@ class Fault:
             self._fail()
         rows = yield statement
         was_open = self.is_open
-        if statement.name in {"begin", "commit", "rollback"}:
-            self.is_open = statement.name == "begin"
-        undoable = (was_open or statement.name == "begin") and self.is_open
+        if statement.name in BOUNDS:
+            self.is_open = statement.name in BEGINS
+        undoable = (was_open or statement.name in BEGINS) and self.is_open
         if strikes and self.when == "after" and (self.kind == "lost" or undoable):
             self._fail()
         return rows
@@ -122,15 +131,18 @@ class Record:
 
     @property
     def statements(self) -> list[str]:
-        """The statements that are more than the control of a transaction."""
-        return [name for name in self.names if name not in CONTROL]
+        """The statements that are more than the control of a transaction.
+
+        What a script says of itself is none: it touches no table.
+        """
+        return [name for name in self.names if name not in CONTROL and name != "claim_won"]
 
     def _run(self, statement: Statement) -> Steps[Rows]:
         name = statement.name
         rows = yield statement
-        self.names.append(name)
-        by_itself = name not in CONTROL and name != "claim_look" and not self.is_open
-        self.commits += name == "commit" or (by_itself and bool(rows))
-        if name in {"begin", "commit", "rollback"}:
-            self.is_open = name == "begin"
+        self.names += names_in(statement)
+        by_itself = name not in CONTROL and name not in READS and not self.is_open
+        self.commits += name == "commit" or (by_itself and name not in BEGINS and bool(rows))
+        if name in BOUNDS:
+            self.is_open = name in BEGINS
         return rows
