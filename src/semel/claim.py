@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
+from contextvars import Context
 from typing import Any, Generic, TypeVar
 
 from semel.core.decide import decide
@@ -34,7 +35,7 @@ from semel.errors import (
     SemelError,
     StoreError,
 )
-from semel.events import Event, EventHook, EventName, emit
+from semel.events import Event, EventHook, EventName, emit, is_heard
 from semel.heartbeat import Heartbeat
 from semel.participants import Participant
 from semel.remembered import Remembered
@@ -49,6 +50,38 @@ Tx = TypeVar("Tx")
 LOOK_TRIES = 3
 
 
+class _Steadfast:
+    """A task as others wait for it: to cancel who waits does not cancel the task.
+
+    The one who waits hears of its cancellation when the task is done. Future-compatible
+    as `asyncio.Task` asks for, with less work than `asyncio.shield`, and without waking
+    the waiting task in between.
+    """
+
+    __slots__ = ("_asyncio_future_blocking", "_task")
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self._task = task
+        self._asyncio_future_blocking = False
+
+    def __await__(self) -> Generator[_Steadfast, None, None]:
+        if not self._task.done():
+            self._asyncio_future_blocking = True
+            yield self
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._task.get_loop()
+
+    def add_done_callback(
+        self, callback: Callable[[asyncio.Task[Any]], object], *, context: Context | None = None
+    ) -> None:
+        self._task.add_done_callback(callback, context=context)
+
+    def cancel(self, msg: object = None) -> bool:
+        del msg
+        return False
+
+
 async def shielded(work: Coroutine[Any, Any, T]) -> T:
     """Finish some work although this task is cancelled; then be cancelled.
 
@@ -56,19 +89,15 @@ async def shielded(work: Coroutine[Any, Any, T]) -> T:
         asyncio.CancelledError: this task was cancelled meanwhile; its cause is what
             the work raised, `None` where it succeeded.
     """
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            if task.cancelled():
-                raise
-            cancelled = error
-        except Exception:  # noqa: BLE001, S110 - raised below by task.result()
-            pass
-    if cancelled is not None:
+    task = asyncio.create_task(work)
+    try:
+        await _Steadfast(task)
+    except asyncio.CancelledError as cancelled:
+        if task.cancelled():
+            raise
         raise cancelled from task.exception()
+    except Exception:  # noqa: BLE001, S110 - raised below by task.result()
+        pass
     return task.result()
 
 
@@ -323,7 +352,6 @@ class AsyncClaim(Generic[Tx]):
         self._emit("claim-lost")
 
     def _emit(self, name: EventName, detail: str = "") -> None:
-        emit(
-            self._on_event,
-            Event(name, self._route, self.scope_digest, self.key_digest, detail),
-        )
+        if is_heard(self._on_event, name):
+            event = Event(name, self._route, self.scope_digest, self.key_digest, detail)
+            emit(self._on_event, event)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 logger = logging.getLogger("semel")
 
@@ -23,10 +23,21 @@ EventName: TypeAlias = Literal[
     "claim-lost",
     "commit-failed",
     "transaction-escaped",
+    "transaction-untouched",
     "store-unavailable",
     "renewal-failed",
     "after-commit-failed",
 ]
+
+_LOUD: Final = frozenset(
+    {
+        "commit-failed",
+        "transaction-escaped",
+        "transaction-untouched",
+        "claim-lost",
+        "after-commit-failed",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +62,15 @@ class Event:
 EventHook: TypeAlias = Callable[[Event], None]
 
 
+def is_heard(hook: EventHook | None, name: EventName) -> bool:
+    """Say whether anybody would be told: most events of most services go nowhere."""
+    return hook is not None or logger.isEnabledFor(_level(name))
+
+
 def emit(hook: EventHook | None, event: Event) -> None:
     """Log an event and hand it on; a hook that raises changes nothing."""
-    loud = event.name in {
-        "commit-failed",
-        "transaction-escaped",
-        "claim-lost",
-        "after-commit-failed",
-    }
     logger.log(
-        logging.WARNING if loud else logging.DEBUG,
+        _level(event.name),
         "%s %s scope=%s key=%s %s",
         event.name,
         event.route,
@@ -74,3 +84,7 @@ def emit(hook: EventHook | None, event: Event) -> None:
         hook(event)
     except Exception:
         logger.exception("the event hook raised")
+
+
+def _level(name: EventName) -> int:
+    return logging.WARNING if name in _LOUD else logging.DEBUG

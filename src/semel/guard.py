@@ -40,7 +40,7 @@ from semel.core.model import (
 )
 from semel.core.options import Options
 from semel.errors import SemelError, StoreConflictError, StoreUnavailableError, UsageError
-from semel.events import Event, EventHook, EventName, emit
+from semel.events import Event, EventHook, EventName, emit, is_heard
 from semel.heartbeat import Heartbeat
 from semel.participants import early
 from semel.remembered import Remembered
@@ -304,4 +304,5 @@ class AsyncGuard(Generic[Tx]):
         self._emit(names[type(decision)], identity, route)
 
     def _emit(self, name: EventName, identity: Identity, route: str) -> None:
-        emit(self.on_event, Event(name, route, short(identity.scope), short(identity.key)))
+        if is_heard(self.on_event, name):
+            emit(self.on_event, Event(name, route, short(identity.scope), short(identity.key)))

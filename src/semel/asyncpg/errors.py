@@ -7,8 +7,15 @@ from contextlib import contextmanager
 
 import asyncpg
 
-from semel.errors import StoreUnavailableError
+from semel.errors import ClaimLostError, StoreError, StoreUnavailableError
 from semel.store.sqlstate import translate
+
+FAILURES = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+)
 
 
 @contextmanager
@@ -16,8 +23,12 @@ def mapped() -> Iterator[None]:
     """Translate asyncpg's errors by SQLSTATE, never by class."""
     try:
         yield
-    except asyncpg.PostgresError as error:
-        raise translate(error.sqlstate, error) from error
-    except (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError) as error:
-        text = str(error) or type(error).__name__
-        raise StoreUnavailableError(text, outcome_unknown=True) from error
+    except FAILURES as error:
+        raise translated(error) from error
+
+
+def translated(error: Exception) -> StoreError | ClaimLostError:
+    """Return Semel's error for one of `FAILURES`."""
+    if isinstance(error, asyncpg.PostgresError):
+        return translate(error.sqlstate, error)
+    return StoreUnavailableError(str(error) or type(error).__name__, outcome_unknown=True)

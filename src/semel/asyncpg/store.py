@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import asyncpg
 
-from semel.asyncpg.errors import mapped
+from semel.asyncpg.errors import FAILURES, mapped, translated
 from semel.asyncpg.wire import SCRIPTS, Wire
 from semel.core.model import Mode
 from semel.errors import UsageError
@@ -134,9 +134,12 @@ class AsyncStore:
 
     async def borrow(self) -> AnyWire[Connection]:
         """Take a connection from the pool; raises `StoreUnavailableError`."""
-        await self.open()
-        with mapped():
+        if self._pool is None:
+            await self.open()
+        try:
             return Wire(await self.pool.acquire(), self.texts)
+        except FAILURES as error:
+            raise translated(error) from error
 
     async def give_back(self, wire: AnyWire[Connection]) -> None:
         """Give a connection back to the pool; never raises."""

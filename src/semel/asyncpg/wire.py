@@ -15,7 +15,7 @@ import asyncpg
 from asyncpg.connresource import ConnectionResource
 from asyncpg.transaction import Transaction, TransactionState
 
-from semel.asyncpg.errors import mapped
+from semel.asyncpg.errors import FAILURES, translated
 from semel.errors import StoreUnavailableError, UsageError
 from semel.store.render import CONTROL, Texts
 from semel.store.sqlstate import UNKNOWN
@@ -93,8 +93,9 @@ class Wire:
             StoreError, ClaimLostError: as `semel.store.protocol` says.
         """
         try:
-            with mapped():
-                return await self._run(statement)
+            return await self._run(statement)
+        except FAILURES as error:
+            raise translated(error) from error
         except asyncio.CancelledError:
             self._interrupted = True
             raise

@@ -28,6 +28,8 @@ MARKER: Final = b"Idempotent-Replayed"
 _MOMENTARY: Final = frozenset({401, 403, 408, 409, 412, 421, 423, 425, 428, 429})
 _WITHOUT_CONTENT: Final = frozenset({204, 304})
 
+_COMPACT: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False)
+
 _KEPT: Final = frozenset({b"location", b"etag", b"last-modified", b"link"})
 _NEVER: Final = frozenset(
     {
@@ -135,7 +137,7 @@ def pack_headers(headers: HeaderPairs) -> bytes:
     """
     refuse_injection(headers)
     texts = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in headers]
-    return json.dumps(texts, separators=(",", ":")).encode("ascii")
+    return _COMPACT.encode(texts).encode("ascii")
 
 
 def unpack_headers(packed: bytes) -> HeaderPairs:

@@ -7,6 +7,9 @@ each part is, so `("a", "bc")` and `("ab", "c")` never meet (rules K4, F1).
 from __future__ import annotations
 
 import struct
+from typing import Final
+
+_LAYOUTS: Final = [struct.Struct(f">{count + 1}Q") for count in range(16)]
 
 
 def frame(*parts: bytes) -> bytes:
@@ -16,7 +19,9 @@ def frame(*parts: bytes) -> bytes:
     bit integers. Different sequences of parts never give the same result,
     whatever the bytes are.
     """
-    return struct.pack(f">{len(parts) + 1}Q", len(parts), *map(len, parts)) + b"".join(parts)
+    count = len(parts)
+    layout = _LAYOUTS[count] if count < len(_LAYOUTS) else struct.Struct(f">{count + 1}Q")
+    return layout.pack(count, *map(len, parts)) + b"".join(parts)
 
 
 def text(value: str) -> bytes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from semel.errors import HeaderMalformedError, UsageError
@@ -22,6 +23,7 @@ _NAME = re.compile(_TOKEN)
 _HEAD = re.compile(rb"[ \t]*(%b(?:/%b)?)[ \t]*" % (_TOKEN, _TOKEN))
 _PARAMETER = re.compile(rb';[ \t]*(?:(%b)=(?:"((?:[^"\\]|\\.)*+)"|(%b))[ \t]*)?' % (_TOKEN, _TOKEN))
 _QUOTED_PAIR = re.compile(rb"\\(.)", re.DOTALL)
+_SHORT = 200
 # What ends a header line, or a C string, ends the header for somebody.
 _INJECTION = re.compile(rb"[\r\n\0]")
 
@@ -53,6 +55,16 @@ def parse_parameterised(text: bytes) -> Parameterised | None:
 
     A parameter given twice is malformed: two readers could take two values.
     """
+    # Nearly all requests of a service have the same few.
+    return _parse_again(text) if len(text) <= _SHORT else _parse(text)
+
+
+@lru_cache(maxsize=128)
+def _parse_again(text: bytes) -> Parameterised | None:
+    return _parse(text)
+
+
+def _parse(text: bytes) -> Parameterised | None:
     head = _HEAD.match(text)
     if head is None:
         return None

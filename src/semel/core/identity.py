@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from enum import Enum
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from semel.core.framing import frame, text
@@ -72,7 +73,12 @@ def _scope_digest(scope: Scope | None) -> bytes:
                 f"a scope is a text or a tuple of texts, not {type(part).__name__}: "
                 "turn the id of the user or tenant into a string"
             )
-    given = [part for part in parts if part and part.strip()]
+    given = tuple(part for part in parts if part and part.strip())
     if not given or len(given) < len(parts):
         raise ScopeMissingError("the scope is empty: nobody owns this key")
-    return hashlib.sha256(frame(b"scope", *map(text, given))).digest()
+    return _parts_digest(given)
+
+
+@lru_cache(maxsize=1024)
+def _parts_digest(parts: tuple[str, ...]) -> bytes:
+    return hashlib.sha256(frame(b"scope", *map(text, parts))).digest()

@@ -11,22 +11,24 @@ from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
 from semel.errors import ClaimLostError, StoreError, StoreUnavailableError
 from semel.store.sqlstate import translate
 
+FAILURES = (psycopg.Error, PoolTimeout, PoolClosed, TooManyRequests, OSError)
+
 
 @contextmanager
 def mapped() -> Iterator[None]:
     """Translate psycopg's errors by SQLSTATE, never by class."""
     try:
         yield
-    except (PoolTimeout, PoolClosed, TooManyRequests) as error:
-        message = f"no database connection to be had: {error}"
-        raise StoreUnavailableError(message) from error
-    except psycopg.Error as error:
-        raise _translated(error) from error
-    except OSError as error:
-        raise StoreUnavailableError(str(error), outcome_unknown=True) from error
+    except FAILURES as error:
+        raise translated(error) from error
 
 
-def _translated(error: psycopg.Error) -> StoreError | ClaimLostError:
+def translated(error: Exception) -> StoreError | ClaimLostError:
+    """Return Semel's error for one of `FAILURES`."""
+    if isinstance(error, PoolTimeout | PoolClosed | TooManyRequests):
+        return StoreUnavailableError(f"no database connection to be had: {error}")
+    if not isinstance(error, psycopg.Error):
+        return StoreUnavailableError(str(error), outcome_unknown=True)
     broken = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
     if error.sqlstate or broken:
         return translate(error.sqlstate, error)

@@ -18,7 +18,7 @@ from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from semel.errors import StoreError, UsageError
-from semel.psycopg.errors import mapped
+from semel.psycopg.errors import FAILURES, translated
 from semel.store.render import CONTROL, Texts
 from semel.store.sqlstate import UNKNOWN
 from semel.store.statement import Rows, Statement, count_rows
@@ -79,19 +79,24 @@ class Wire:
         Raises:
             StoreError, ClaimLostError: as `semel.store.protocol` says.
         """
-        with mapped():
-            if statement.name in CONTROL:
-                await self._control(statement.name)
-                return ()
-            if statement.name == "script":
-                return await self._script(statement.params["statements"])
-            if statement.name == "raw":
-                await _command(self.tx, statement.params["sql"].encode())
-                return ()
-            sql, values = self._texts.numbered(statement)
-            cursor = AsyncRawCursor(self.tx, row_factory=tuple_row)
-            await cursor.execute(sql, values, binary=True)
-            return await cursor.fetchall() if cursor.description else ()
+        try:
+            return await self._run(statement)
+        except FAILURES as error:
+            raise translated(error) from error
+
+    async def _run(self, statement: Statement) -> Rows:
+        if statement.name in CONTROL:
+            await self._control(statement.name)
+            return ()
+        if statement.name == "script":
+            return await self._script(statement.params["statements"])
+        if statement.name == "raw":
+            await _command(self.tx, statement.params["sql"].encode())
+            return ()
+        sql, values = self._texts.numbered(statement)
+        cursor = AsyncRawCursor(self.tx, row_factory=tuple_row)
+        await cursor.execute(sql, values, binary=True)
+        return await cursor.fetchall() if cursor.description else ()
 
     async def command(self, sql: str) -> object:
         """Send a text without parameters; raises psycopg's own errors."""
@@ -154,8 +159,7 @@ def _send(connection: Connection, sql: bytes) -> PQGen[bytes]:
 
 def _refuse(connection: Connection) -> None:
     """Keep the application from ending a transaction that is not its own (rule W2)."""
-    for name in REFUSED:
-        setattr(connection, name, _refusal(name))
+    vars(connection).update(REFUSALS)
 
 
 def _allow(connection: Connection) -> None:
@@ -173,3 +177,6 @@ def _refusal(name: str) -> Callable[..., Awaitable[None]]:
         raise UsageError(message)
 
     return refuse
+
+
+REFUSALS = {name: _refusal(name) for name in REFUSED}
