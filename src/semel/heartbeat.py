@@ -51,6 +51,7 @@ class Heartbeat:
         self._thread: threading.Thread | None = None
         self._pid = 0
         self._due = math.inf
+        self._asleep_until = math.inf
         self._stopping = False
 
     def keep(self, held: Held, lease: float, on_lost: Callable[[], None]) -> None:
@@ -67,13 +68,15 @@ class Heartbeat:
         with self._changed:
             self._stopping = False
             self._kept[held.owner] = _Kept(held, lease, on_lost)
-            self._due = min(self._due, time.monotonic() + lease / BEATS_PER_LEASE)
+            due = time.monotonic() + lease / BEATS_PER_LEASE
+            self._due = min(self._due, due)
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(
                     target=self._beat, name="semel-heartbeat", daemon=True
                 )
                 self._thread.start()
-            self._changed.notify()
+            elif due < self._asleep_until:  # hardly ever: switching threads is expensive
+                self._changed.notify()
 
     def drop(self, held: Held) -> None:
         """Renew a claim no longer; called before it is settled."""
@@ -111,13 +114,14 @@ class Heartbeat:
     def _wait(self) -> bool:
         """Wait until the next beat is due; false means that the thread should end.
 
-        New claims wake this up, but never put off the beat that the older ones
-        are waiting for.
+        A claim that needs an earlier beat wakes this up, and none puts off the beat
+        that the older ones are waiting for. With all claims settled the sleep goes on:
+        the claims of a busy process begin and end within it.
         """
         with self._changed:
             while not self._stopping:
                 if not self._kept:
-                    self._due = math.inf
+                    self._due = self._asleep_until = math.inf
                     self._changed.wait()
                     continue
                 left = self._due - time.monotonic()
@@ -125,6 +129,7 @@ class Heartbeat:
                     shortest = min(one.lease for one in self._kept.values())
                     self._due = time.monotonic() + shortest / BEATS_PER_LEASE
                     return True
+                self._asleep_until = self._due
                 self._changed.wait(left)
             return False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
 import time
@@ -157,6 +158,37 @@ def test_one_statement_renews_all_claims_and_new_ones_put_nothing_off() -> None:
     assert b"a" in beats.renewed[0]
     assert len(beats.renewed[0]) > 2
     assert beats.opened == 1
+
+
+@pytest.mark.rule("A4")
+@pytest.mark.parametrize("before", ["kept", "dropped"])
+def test_a_short_lease_is_renewed_in_time_after_a_long_one(before: str) -> None:
+    beats = Beats(failures=0)
+    heartbeat = Heartbeat(beats, None)
+    first = held(b"long")
+    heartbeat.keep(first, 3600, never)
+    while heartbeat._asleep_until == math.inf:
+        time.sleep(0.001)  # until it waits for the long one's beat
+    if before == "dropped":
+        heartbeat.drop(first)
+    heartbeat.keep(held(b"short"), 0.03, never)
+    assert beats.beat.acquire(timeout=20)
+    heartbeat.stop()
+    assert b"short" in beats.renewed[0]
+
+
+@pytest.mark.rule("A4")
+def test_claims_that_come_and_go_do_not_keep_the_last_from_being_renewed() -> None:
+    beats = Beats(failures=0)
+    heartbeat = Heartbeat(beats, None)
+    for number in range(1000):
+        each = held(b"%d" % number)
+        heartbeat.keep(each, 0.3, never)
+        heartbeat.drop(each)
+    heartbeat.keep(held(b"last"), 0.3, never)
+    assert beats.beat.acquire(timeout=20)
+    heartbeat.stop()
+    assert beats.renewed[0] == [b"last"]
 
 
 @pytest.mark.rule("A4")
