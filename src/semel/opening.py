@@ -22,15 +22,20 @@ from semel.store.tables import Tables
 
 Tx_co = TypeVar("Tx_co", covariant=True)
 
-FORMS = "sqlite:///path/to/file.db, postgresql://user@host:5432/database or memory://"
+FORMS = (
+    "sqlite:///path/to/file.db, postgresql://user@host:5432/database "
+    "(postgresql+asyncpg:// for asyncpg) or memory://"
+)
 HIDDEN = "***"
 
 _SQLITE = "sqlite:///"
-_POSTGRESQL = ("postgresql://", "postgres://")
+_ASYNCPG = "postgresql+asyncpg://"
+_POSTGRESQL = ("postgresql://", "postgres://", "postgresql+psycopg://", _ASYNCPG)
 _MEMORY = "memory://"
 # Whatever stands between a colon and the last @ is taken for the password, also
 # where the address is too malformed for a parser.
 _PASSWORD = re.compile(r"(?<=:)(?!//)\S+(?=@)|(?<=password=)[^&\s]+", re.IGNORECASE)
+_DRIVER = re.compile(r"\+[a-z]+://")
 # Shorter ones would be found in every other word of a message.
 _SHORTEST_SECRET = 4
 
@@ -64,7 +69,8 @@ def open_async_store(
     Args:
         url: `sqlite:///relative.db`, `sqlite:////absolute.db`,
             `postgresql://user:password@host:5432/database?options` (as libpq
-            reads it), or `memory://`, which ends with the process.
+            reads it), or `memory://`, which ends with the process. The driver is
+            psycopg; with `postgresql+asyncpg://` it is asyncpg.
         tables: the schema and prefix of Semel's tables.
         max_connections: connections at most, where the store pools them.
 
@@ -141,13 +147,27 @@ def _secrets(url: str) -> set[str]:
     return {secret for secret in found if len(secret) >= _SHORTEST_SECRET}
 
 
+def uses_asyncpg(url: str) -> bool:
+    """Say whether an address asks for asyncpg."""
+    return url.startswith(_ASYNCPG)
+
+
 def _open_postgresql(url: str, tables: Tables | None, max_connections: int) -> OpenedStore[Any]:
+    plain = _DRIVER.sub("://", url, count=1)
+    if uses_asyncpg(url):
+        try:
+            from semel.asyncpg import AsyncStore as Asyncpg  # noqa: PLC0415 - an optional extra
+        except ImportError as error:
+            raise _not_installed(error, "semel[asyncpg]") from error
+        return Asyncpg.connect(plain, tables=tables, max_size=max_connections)
     try:
         from semel.psycopg import AsyncStore as Postgresql  # noqa: PLC0415 - an optional extra
     except ImportError as error:  # psycopg itself, its pool, or the library that it needs
-        if (error.name or "").startswith("semel"):
-            raise
-        raise UsageError(
-            "the driver for PostgreSQL is not installed: pip install 'semel[postgres]'"
-        ) from error
-    return Postgresql.connect(url, tables=tables, max_size=max_connections)
+        raise _not_installed(error, "semel[postgres]") from error
+    return Postgresql.connect(plain, tables=tables, max_size=max_connections)
+
+
+def _not_installed(error: ImportError, extra: str) -> Exception:
+    if (error.name or "").startswith("semel"):
+        return error
+    return UsageError(f"the driver for PostgreSQL is not installed: pip install '{extra}'")

@@ -20,6 +20,8 @@ from serving import digest, semel, serving
 UNREACHABLE = "postgresql://app:s3cret-word@127.0.0.1:1/shop"
 EVERYWHERE = ".".join("0000")
 COMMANDS = [("serve",), ("migrate",), ("keys", "list"), ("demo", "--once")]
+# Those that only look after tables, whichever driver the address names.
+WITH_EVERY_DRIVER = [("migrate",), ("keys", "list")]
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,11 @@ def refused(command: Command) -> Refused:
     return run_refused
 
 
+def with_asyncpg(url: str) -> str:
+    """Return an address that asks for the other driver."""
+    return url.replace("postgresql://", "postgresql+asyncpg://", 1)
+
+
 def is_one_line(text: str) -> bool:
     return bool(re.fullmatch(r"semel: error: [^\n]+\n", text))
 
@@ -73,7 +80,7 @@ def is_one_line(text: str) -> bool:
         "sqlite:///",
         "sqlite:///shop.db?mode=ro",
         "mysql://app:s3cret-word@localhost/shop",
-        "postgresql+asyncpg://app:s3cret-word@localhost/shop",
+        "mysql+aiomysql://app:s3cret-word@localhost/shop",
         "postgresql:/app:s3cret-word@localhost",
         "memory://shop",
     ],
@@ -88,14 +95,20 @@ def test_a_store_that_nobody_knows_names_the_forms(
     assert "s3cret-word" not in said
 
 
-@pytest.mark.parametrize("asked", COMMANDS)
+@pytest.mark.parametrize(
+    ("asked", "url"),
+    [
+        *((asked, UNREACHABLE) for asked in COMMANDS),
+        *((asked, with_asyncpg(UNREACHABLE)) for asked in WITH_EVERY_DRIVER),
+    ],
+)
 def test_a_database_that_does_not_answer_is_exit_code_3(
-    refused: Refused, asked: tuple[str, ...]
+    refused: Refused, asked: tuple[str, ...], url: str
 ) -> None:
-    said = refused(*asked, "--store", UNREACHABLE, code=3)
+    said = refused(*asked, "--store", url, code=3)
 
     assert "127.0.0.1" in said
-    assert "refused" in said
+    assert "refused" in said or "Connect call failed" in said
     assert "s3cret-word" not in said
 
 
@@ -107,6 +120,10 @@ def test_a_database_that_does_not_answer_is_exit_code_3(
         "postgresql://app:s3cret/word@127.0.0.1:1/shop",
         "postgresql://127.0.0.1:1/shop?user=app&password=s3cret-word",
         "postgresql://127.0.0.1:1/shop?nonsense=1&password=s3cret-word",
+        "postgresql+asyncpg://app:s3cret-word@127.0.0.1:1/shop",
+        "postgresql+asyncpg://app:s3cret-word@127.0.0.1:port/shop",
+        "postgresql+asyncpg://app:s3cret-word@[::1/shop",
+        "postgresql+asyncpg://127.0.0.1:1/shop?port=nonsense&password=s3cret-word",
     ],
 )
 def test_no_part_of_a_password_is_ever_printed(command: Command, url: str) -> None:
@@ -214,14 +231,30 @@ def test_memory_is_refused_where_it_can_not_work(refused: Refused) -> None:
     assert "memory://" in refused("demo", "--once", "--store", "memory://")
 
 
-def test_a_missing_driver_says_what_to_install(tmp_path: Path) -> None:
-    (tmp_path / "psycopg").mkdir()
-    text = "raise ModuleNotFoundError('No module named psycopg', name='psycopg')\n"
-    (tmp_path / "psycopg" / "__init__.py").write_text(text)
-    done = semel("migrate", "--store", "postgresql://127.0.0.1/x", PYTHONPATH=str(tmp_path))
+@pytest.mark.parametrize(
+    ("driver", "extra", "url"),
+    [
+        ("psycopg", "postgres", "postgresql://127.0.0.1/x"),
+        ("asyncpg", "asyncpg", "postgresql+asyncpg://127.0.0.1/x"),
+    ],
+)
+def test_a_missing_driver_says_what_to_install(
+    tmp_path: Path, driver: str, extra: str, url: str
+) -> None:
+    (tmp_path / driver).mkdir()
+    text = f"raise ModuleNotFoundError('No module named {driver}', name='{driver}')\n"
+    (tmp_path / driver / "__init__.py").write_text(text)
+    done = semel("migrate", "--store", url, PYTHONPATH=str(tmp_path))
 
     assert (done.returncode, is_one_line(done.stderr)) == (2, True)
-    assert "pip install 'semel[postgres]'" in done.stderr
+    assert f"pip install 'semel[{extra}]'" in done.stderr
+
+
+@pytest.mark.parametrize("asked", [("serve", "--port", "0"), ("demo", "--once")])
+def test_the_reference_service_names_the_driver_that_it_needs(
+    refused: Refused, asked: tuple[str, ...]
+) -> None:
+    assert "use postgresql://" in refused(*asked, "--store", with_asyncpg(UNREACHABLE))
 
 
 def test_a_missing_command_line_says_what_to_install(tmp_path: Path) -> None:
@@ -256,6 +289,14 @@ def test_as_a_process_it_says_its_version_and_fails_in_one_line() -> None:
     assert (version.returncode, version.stdout.split()[0]) == (0, "semel")
     assert (nonsense.returncode, nonsense.stdout) == (2, "")
     assert is_one_line(nonsense.stderr)
+
+
+@pytest.mark.rule("S3")
+def test_both_drivers_see_the_same_tables(command: Command, pg_database: str) -> None:
+    url = with_asyncpg(pg_database)
+    assert command("migrate", "--store", url) == Done(0, "applied: 1\n", "")
+    assert "no claims" in command("keys", "list", "--store", url).out
+    assert command("migrate", "--store", pg_database).out.startswith("nothing to do")
 
 
 @pytest.mark.rule("S3")

@@ -25,6 +25,8 @@ from semel.store.tables import Tables
         ("sqlite:////var/lib/shop.db", "sqlite"),
         ("postgresql://app@nowhere.invalid/shop", "postgresql"),
         ("postgres://app@nowhere.invalid/shop", "postgresql"),
+        ("postgresql+psycopg://app@nowhere.invalid/shop", "postgresql"),
+        ("postgresql+asyncpg://app@nowhere.invalid/shop", "postgresql"),
         ("memory://", "memory"),
     ],
 )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import asyncpg
@@ -12,7 +12,7 @@ import asyncpg
 from semel.asyncpg.errors import FAILURES, mapped, translated
 from semel.asyncpg.wire import SCRIPTS, Wire
 from semel.core.model import Mode
-from semel.errors import UsageError
+from semel.errors import StoreUnavailableError, UsageError
 from semel.store import schema
 from semel.store.loops import blocking_link
 from semel.store.protocol import Link
@@ -87,11 +87,16 @@ class AsyncStore:
         """
 
         async def make() -> Pool:
-            return await asyncpg.create_pool(
-                url, min_size=1, max_size=max_size, timeout=CONNECT_SECONDS
-            )
+            with legible():
+                return await asyncpg.create_pool(
+                    url, min_size=1, max_size=max_size, timeout=CONNECT_SECONDS
+                )
 
-        return cls(make, tables=tables, clock=clock)
+        async def another() -> Any:  # noqa: ANN401 - asyncpg's own type
+            with legible():
+                return await asyncpg.connect(url, timeout=CONNECT_SECONDS)
+
+        return cls(make, tables=tables, clock=clock, connect=another)
 
     @property
     def pool(self) -> Pool:
@@ -182,6 +187,15 @@ class AsyncStore:
             raise UsageError("this release of asyncpg hides how a pool connects: give `connect`")
         arguments: Any = self.pool
         return await asyncpg.connect(*arguments._connect_args, **arguments._connect_kwargs)  # noqa: SLF001
+
+
+@contextmanager
+def legible() -> Iterator[None]:
+    """Say what is wrong with an address, of which asyncpg may tell in any error's words."""
+    try:
+        yield
+    except ValueError as error:
+        raise StoreUnavailableError(f"the address can not be used: {error}") from error
 
 
 async def _close(wire: AnyWire[Any]) -> None:

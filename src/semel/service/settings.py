@@ -14,6 +14,7 @@ from typing import Any, Self
 from semel.core.model import Mode
 from semel.core.options import Options
 from semel.errors import UsageError
+from semel.opening import uses_asyncpg
 from semel.store.tables import Tables
 
 VARIABLE = "SEMEL_SERVE_SETTINGS"
@@ -53,6 +54,11 @@ class Settings:
     secrets: tuple[str, ...] = ()
     handler_log: str | None = None
     holds: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what only other commands can work with (`UsageError`)."""
+        if uses_asyncpg(self.store):
+            raise UsageError("the reference service works with psycopg: use postgresql://")
 
     @property
     def tables(self) -> Tables:

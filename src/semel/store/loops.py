@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from semel.errors import StoreUnavailableError
 from semel.store.protocol import Link
 from semel.store.statement import Rows, Statement
 from semel.store.unit import Wire
@@ -39,5 +40,9 @@ def blocking_link(
 
 
 async def _in_time(work: Awaitable[Any]) -> Any:  # noqa: ANN401 - whatever the work returns
-    async with asyncio.timeout(PATIENCE):
-        return await work
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return await work
+    except TimeoutError as error:
+        message = f"the database did not answer within {PATIENCE:g} seconds"
+        raise StoreUnavailableError(message, outcome_unknown=True) from error
