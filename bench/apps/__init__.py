@@ -1,0 +1,1 @@
+"""The measured applications: in each module the bare one beside the guarded one."""
