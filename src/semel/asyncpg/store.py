@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 import asyncpg
 
 from semel.asyncpg.errors import FAILURES, mapped, translated
-from semel.asyncpg.wire import SCRIPTS, Wire
+from semel.asyncpg.inside import ADOPTS, spares_resets
+from semel.asyncpg.wire import Wire
 from semel.core.model import Mode
 from semel.errors import StoreUnavailableError, UsageError
 from semel.store import schema
@@ -41,7 +42,7 @@ class AsyncStore:
     reads_first = False
     claims_in_transaction = False
     lazy_effect = False
-    scripts = SCRIPTS
+    scripts = ADOPTS
 
     def __init__(
         self,
@@ -63,6 +64,7 @@ class AsyncStore:
         """
         self._make = None if isinstance(pool, asyncpg.Pool) else pool
         self._pool = pool if isinstance(pool, asyncpg.Pool) else None
+        self._resets: bool | None = None
         self._opening = asyncio.Lock()
         self._connect = connect
         self.tables = tables or Tables()
@@ -141,8 +143,10 @@ class AsyncStore:
         """Take a connection from the pool; raises `StoreUnavailableError`."""
         if self._pool is None:
             await self.open()
+        if self._resets is None:
+            self._resets = spares_resets(self.pool)
         try:
-            return Wire(await self.pool.acquire(), self.texts)
+            return Wire(await self.pool.acquire(), self.texts, resets=self._resets)
         except FAILURES as error:
             raise translated(error) from error
 

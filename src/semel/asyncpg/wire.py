@@ -12,10 +12,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import asyncpg
-from asyncpg.connresource import ConnectionResource
-from asyncpg.transaction import Transaction, TransactionState
 
 from semel.asyncpg.errors import FAILURES, translated
+from semel.asyncpg.inside import adopted, below, let_go, spare_reset
 from semel.errors import StoreUnavailableError, UsageError
 from semel.store.render import CONTROL, Texts
 from semel.store.sqlstate import UNKNOWN
@@ -27,13 +26,11 @@ if TYPE_CHECKING:
 
     from asyncpg import Connection as OwnConnection
     from asyncpg.pool import PoolConnectionProxy
+    from asyncpg.transaction import Transaction
 
     from semel.store.statement import Rows, Statement
 
     Connection: TypeAlias = "OwnConnection[Any] | PoolConnectionProxy[Any]"
-
-# What `adopted` needs of asyncpg; a release that changed it takes no scripts.
-SCRIPTS = {"_connection", "_state"} <= vars(Transaction).keys() | vars(ConnectionResource).keys()
 
 
 class Wire:
@@ -46,7 +43,14 @@ class Wire:
 
     touched = False
 
-    def __init__(self, connection: Connection, texts: Texts, isolation: Any = None) -> None:  # noqa: ANN401 - asyncpg's own words
+    def __init__(
+        self,
+        connection: Connection,
+        texts: Texts,
+        isolation: Any = None,  # noqa: ANN401 - asyncpg's own words
+        *,
+        resets: bool = False,
+    ) -> None:
         """Use a connection; nothing is sent.
 
         Args:
@@ -54,10 +58,12 @@ class Wire:
             texts: the statements.
             isolation: the level of transactions, as asyncpg spells it; the
                 database's default where it is `None`.
+            resets: send with COMMIT what a pool would send right after it.
         """
         self.tx = connection
         self._texts = texts
         self._isolation = isolation
+        self._resets = resets
         self._transaction: Transaction | None = None
         self._interrupted = False
 
@@ -120,7 +126,7 @@ class Wire:
     async def _script(self, statements: Sequence[Statement]) -> Rows:
         """Begin a transaction and send more in the same round trip."""
         transaction = self._new_transaction()
-        connection = transaction._connection  # noqa: SLF001 - the one below the pool's proxy
+        connection = below(transaction)
         await prepare(self._texts, statements, connection, self.tx.execute)
         begin, *rest = statements
         text = self._texts.script([begin])
@@ -151,15 +157,18 @@ class Wire:
             await self.tx.execute(self._texts.control(name))
         else:
             transaction, self._transaction = self._transaction, None
-            if transaction is not None:
-                await (transaction.commit() if name == "commit" else transaction.rollback())
+            if transaction is None:
+                return
+            if name == "commit":
+                await self._commit(transaction)
+            else:
+                await transaction.rollback()
 
-
-def adopted(transaction: Any) -> Transaction:  # noqa: ANN401 - its inside is asyncpg's own
-    """Tell asyncpg that a transaction was begun, which it would not send by itself.
-
-    The application's own `connection.transaction()` inside it gives savepoints then.
-    """
-    transaction._connection._top_xact = transaction  # noqa: SLF001
-    transaction._state = TransactionState.STARTED  # noqa: SLF001
-    return transaction
+    async def _commit(self, transaction: Transaction) -> None:
+        if not self._resets:
+            await transaction.commit()
+            return
+        connection = below(transaction)
+        let_go(transaction)
+        await connection.execute(f"COMMIT;{connection.get_reset_query()}")
+        spare_reset(connection)
