@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from semel.core.model import Answer, Decision, Execute, InFlight, Mode, Replay, Status
+from semel.core.model import Answer, Decision, Execute, InFlight, Mode, NewClaim, Replay, Status
 from semel.errors import ClaimClosedError, StoreError
 from semel.store import programs
 from semel.testing.conformance.group import Bench, Group, requires
@@ -175,7 +174,7 @@ class Transactions(Group):
             await attempt.close()
 
             # A driver that closes the connection is sooner done than its server.
-            again, decision = await _eventually(lambda: bench.attempt(new))
+            again, decision = await _eventually(bench, new)
             assert decision == Execute(token=1)
             rival = await bench.ask(bench.claim(f"{turns}", mode=mode))
             assert isinstance(rival, InFlight)
@@ -218,9 +217,12 @@ async def _hang(attempt: Attempt[object]) -> None:
         await attempt.close()
 
 
-async def _eventually(attempt: Callable[[], Attempt[Any]]) -> tuple[Attempt[Any], Decision]:
+async def _eventually(bench: Bench, new: NewClaim) -> tuple[Attempt[Any], Decision]:
     """Try until nobody else is in flight, for 20 seconds at most."""
     async with asyncio.timeout(20):
-        while isinstance(decision := await (current := attempt()).acquire(), InFlight):
+        while True:
+            attempt = bench.attempt(new)
+            decision = await attempt.acquire()
+            if not isinstance(decision, InFlight):
+                return attempt, decision
             await asyncio.sleep(0.01)
-    return current, decision
