@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from semel.guard import AsyncGuard, current
     from semel.keys import new_key
     from semel.opening import open_async_store
+    from semel.routing import options
 
 # Loaded at first use (PEP 562): a client that only makes keys should not wait for
 # the event loop to be imported.
@@ -55,6 +56,7 @@ _HOMES = {
     "derive_key": "semel.core.ids",
     "new_key": "semel.keys",
     "open_async_store": "semel.opening",
+    "options": "semel.routing",
 }
 
 __all__ = [
@@ -75,6 +77,7 @@ __all__ = [
     "derive_key",
     "new_key",
     "open_async_store",
+    "options",
 ]
 
 

@@ -10,33 +10,21 @@ verify the credential by itself (rule R2).
 
 from __future__ import annotations
 
-from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
-from semel.core.answer import extra_headers
-from semel.core.headers import header_name
 from semel.core.identity import Shared
-from semel.core.key import Header
 from semel.core.model import Answer
-from semel.core.problem import BODY_TOO_LARGE, KEY_MALFORMED, KEY_MISSING
-from semel.errors import BodyTooLargeError, KeyMalformedError, UsageError
-from semel.web import access, keys
-from semel.web.body import ClientGoneError, RequestBody
-from semel.web.exchange import Exchange
-from semel.web.problems import to_answer
-from semel.web.request import Request
+from semel.errors import UsageError
+from semel.web import access, admission
+from semel.web.admission import Admission
+from semel.web.notices import Notices
+from semel.web.security import warn_of_security
 
 if TYPE_CHECKING:
     from semel.core.identity import Scope
     from semel.guard import AsyncGuard
     from semel.web.asgi_types import App, AsgiScope, Receive, Send
-
-
-class Admission(Enum):
-    """What becomes of a request that is not answered at once."""
-
-    UNGUARDED = auto()
-    RUN = auto()
+    from semel.web.exchange import Exchange
 
 
 class IdempotencyMiddleware:
@@ -67,42 +55,26 @@ class IdempotencyMiddleware:
         """
         if not (isinstance(scope, Shared) or callable(scope)):
             raise UsageError("scope must be a function of the request, or semel.SHARED")
-        extra_headers(name.encode("latin-1", "replace") for name in guard.options.keep_headers)
-        header_name(guard.options.replay_marker)
         self.app = app
         self.guard = guard
         self._scope = scope
         self._authorize = authorize
+        self._shell = admission.Shell(guard, Notices())
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        """Serve one connection."""
+        """Serve one connection; the first is, with most servers, the start-up."""
         options = self.guard.options
+        if options.enabled:
+            warn_of_security(self._shell.notices, scope.get("app", self.app), options.methods)
         if (
             scope["type"] != "http"
             or not options.enabled
             or scope["method"].upper() not in options.methods
+            or self._shell.is_inside(scope)
         ):
             await self.app(scope, receive, send)
             return
-        headers = scope["headers"]
-        with RequestBody(receive, options.max_request_bytes, tuple(headers)) as body:
-            exchange = Exchange(self.guard, Request(scope, body), body, send)
-            try:
-                admitted = await self._admit(exchange)
-            except ClientGoneError:
-                return
-            except KeyMalformedError as error:
-                exchange.tell("refused", KEY_MALFORMED.name)
-                admitted = to_answer(KEY_MALFORMED, options, detail=str(error))
-            except BodyTooLargeError:
-                exchange.tell("refused", BODY_TOO_LARGE.name)
-                admitted = to_answer(BODY_TOO_LARGE, options)
-            if admitted is Admission.RUN:
-                await exchange.run(self.app, scope)
-            elif admitted is Admission.UNGUARDED:
-                await self.app(scope, body.receive if body.was_read else receive, send)
-            else:
-                await exchange.answer(admitted)
+        await self._shell.serve(self.app, self._admit, scope, receive, send)
 
     async def _admit(self, exchange: Exchange) -> Answer | Admission:
         """Go through everything that comes before the handler, the cheap and safe first.
@@ -112,26 +84,13 @@ class IdempotencyMiddleware:
             BodyTooLargeError: the body exceeds its limit.
             ClientGoneError: the client left before the body's end.
         """
-        request, options = exchange.request, self.guard.options
-        if options.when is not None:
-            wanted = await access.ask(options.when, request, options)
-            if isinstance(wanted, Answer):
-                return wanted
-            if not wanted:
-                return Admission.UNGUARDED
-        source, key = options.key, None
-        if isinstance(source, Header):
-            key = source.read(request.headers.raw, strict=options.strict_key)
-            if key is None:
-                return self._without_key(exchange)
+        key = await admission.key_in_front(exchange)
+        if isinstance(key, Answer | Admission):
+            return key
         owner = await self._access(exchange)
         if isinstance(owner, Answer):
             return owner
-        if not isinstance(source, Header):
-            key = await keys.in_body(source, request)
-        if key is None:
-            return self._without_key(exchange)
-        return await exchange.begin(owner, key) or Admission.RUN
+        return await admission.claim(exchange, owner, key)
 
     async def _access(self, exchange: Exchange) -> Scope | Answer:
         """Find out who owns the key, and refuse who may not see its answer."""
@@ -144,9 +103,3 @@ class IdempotencyMiddleware:
             return owner
         exchange.tell("refused", str(refusal.status))
         return refusal
-
-    def _without_key(self, exchange: Exchange) -> Answer | Admission:
-        if not self.guard.options.required:
-            return Admission.UNGUARDED
-        exchange.tell("refused", KEY_MISSING.name)
-        return to_answer(KEY_MISSING, self.guard.options)

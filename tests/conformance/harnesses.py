@@ -16,6 +16,7 @@ from psycopg_pool import AsyncConnectionPool
 from sqlalchemy import make_url, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from orm import file_engine
 from semel import asyncpg as semel_asyncpg
 from semel import psycopg as semel_psycopg
 from semel import sqlalchemy as semel_sqlalchemy
@@ -35,33 +36,18 @@ NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
 
 
 @dataclass(frozen=True)
-class SqliteHarness(Harness[sqlite.AsyncConnection]):
-    """A file."""
+class FileHarness(Harness[Tx]):
+    """A file; looked at from outside by `sqlite3`."""
 
     path: Path
-    kind: type[sqlite.AsyncStore] = sqlite.AsyncStore
-
-    def store(
-        self, *, clock: Callable[[], float] | None = None, tables: Tables | None = None
-    ) -> sqlite.AsyncStore:
-        return self.kind(self.path, clock=clock, tables=tables)
 
     async def prepare(self) -> None:
         await self.execute(EFFECT)
-
-    async def write_effect(self, tx: sqlite.AsyncConnection, value: str) -> None:
-        await tx.execute("INSERT INTO effect (value) VALUES (?)", [value])
 
     async def effects(self) -> list[str]:
         return [
             value for (value,) in await asyncio.to_thread(self._rows, "SELECT value FROM effect")
         ]
-
-    async def fail(self, tx: sqlite.AsyncConnection) -> None:
-        await tx.execute("INSERT INTO effect (value) VALUES (NULL)")
-
-    def unreachable(self) -> sqlite.AsyncStore:
-        return self.kind(self.path / "no" / "such" / "folder.db")
 
     async def describe(self, tables: Tables) -> object:
         rows = await asyncio.to_thread(
@@ -73,9 +59,34 @@ class SqliteHarness(Harness[sqlite.AsyncConnection]):
     async def execute(self, sql: str) -> None:
         await asyncio.to_thread(self._rows, sql)
 
+    @property
+    def nowhere(self) -> Path:
+        return self.path / "no" / "such" / "folder.db"
+
     def _rows(self, sql: str) -> list[Any]:
         with closing(sqlite3.connect(self.path, timeout=10, isolation_level=None)) as connection:
             return connection.execute(sql).fetchall()
+
+
+@dataclass(frozen=True)
+class SqliteHarness(FileHarness[sqlite.AsyncConnection]):
+    """Through Semel's own thin connection."""
+
+    kind: type[sqlite.AsyncStore] = sqlite.AsyncStore
+
+    def store(
+        self, *, clock: Callable[[], float] | None = None, tables: Tables | None = None
+    ) -> sqlite.AsyncStore:
+        return self.kind(self.path, clock=clock, tables=tables)
+
+    async def write_effect(self, tx: sqlite.AsyncConnection, value: str) -> None:
+        await tx.execute("INSERT INTO effect (value) VALUES (?)", [value])
+
+    async def fail(self, tx: sqlite.AsyncConnection) -> None:
+        await tx.execute("INSERT INTO effect (value) VALUES (NULL)")
+
+    def unreachable(self) -> sqlite.AsyncStore:
+        return self.kind(self.nowhere)
 
 
 @contextmanager
@@ -210,3 +221,29 @@ class EngineHarness(PostgresHarness[AsyncConnection]):
 
     def unreachable(self) -> semel_sqlalchemy.AsyncStore:
         return semel_sqlalchemy.AsyncStore(self.engine(NOWHERE), owned=True)
+
+
+@dataclass(frozen=True)
+class EngineFileHarness(FileHarness[AsyncConnection]):
+    """Through SQLAlchemy and aiosqlite.
+
+    Attributes:
+        driver: one of `orm.ON_FILE`.
+    """
+
+    driver: str
+
+    def store(
+        self, *, clock: Callable[[], float] | None = None, tables: Tables | None = None
+    ) -> semel_sqlalchemy.AsyncStore:
+        engine = file_engine(self.path, self.driver)
+        return semel_sqlalchemy.AsyncStore(engine, clock=clock, tables=tables, owned=True)
+
+    async def write_effect(self, tx: AsyncConnection, value: str) -> None:
+        await tx.execute(text("INSERT INTO effect (value) VALUES (:value)"), {"value": value})
+
+    async def fail(self, tx: AsyncConnection) -> None:
+        await tx.execute(text("INSERT INTO effect (value) VALUES (NULL)"))
+
+    def unreachable(self) -> semel_sqlalchemy.AsyncStore:
+        return semel_sqlalchemy.AsyncStore(file_engine(self.nowhere, self.driver), owned=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from semel.core.answer import Storable
 from semel.core.key import Header, KeySource
@@ -15,6 +15,16 @@ from semel.errors import UsageError
 KIB = 1024
 MIB = 1024 * KIB
 DAY = 86_400.0
+
+_SWITCHES: Final = ("enabled", "required", "strict_key")
+_POSITIVE: Final = (
+    "retention",
+    "lease",
+    "idle_timeout",
+    "max_request_bytes",
+    "max_response_bytes",
+)
+_SEVERAL: Final = ("methods", "ignore", "fingerprint_headers", "secrets", "keep_headers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +36,7 @@ class Options:
             store's default (rule A2).
         enabled: off means that requests pass as if Semel were not there.
         required: whether a guarded request without a key is refused (rule K3).
-        methods: the guarded methods.
+        methods: the guarded methods, in any case.
         when: exempts requests: called with the request, sync or async; false means
             unguarded.
         key: where the key comes from: `Header`, `BodyField`, `FormField`, or a
@@ -81,17 +91,35 @@ class Options:
         Raises:
             UsageError: naming the option and what it must be.
         """
-        positive: Mapping[str, float] = {
-            "retention": self.retention,
-            "lease": self.lease,
-            "idle_timeout": self.idle_timeout,
-            "max_request_bytes": self.max_request_bytes,
-            "max_response_bytes": self.max_response_bytes,
-        }
-        for name, value in positive.items():
-            if not (0 < value < math.inf):
-                message = f"{name} must be a positive, finite number"
-                raise UsageError(message)
+        object.__setattr__(self, "mode", _mode(self.mode))
+        function = callable(self.key) and not isinstance(self.key, type)
+        if not (function or isinstance(self.key, KeySource)):
+            raise UsageError("key must be Header(…), BodyField(…), FormField(…) or a function")
+        for name in _SWITCHES:
+            if not isinstance(getattr(self, name), bool):
+                raise UsageError(f"{name} must be True or False")
+        for name in _POSITIVE:
+            if not _is_positive(getattr(self, name)):
+                raise UsageError(f"{name} must be a positive, finite number")
+        for name in _SEVERAL:
+            if isinstance(getattr(self, name), str | bytes):
+                raise UsageError(f"{name} must be a collection: write {{...}} or (..., )")
+        object.__setattr__(self, "methods", frozenset(name.upper() for name in self.methods))
         if unsafe := self.methods & {"GET", "HEAD", "OPTIONS", "TRACE"}:
             message = f"{', '.join(sorted(unsafe))} must have no effect: not to be guarded"
             raise UsageError(message)
+
+
+def _mode(value: str | None) -> Mode | None:
+    if value is None:
+        return None
+    try:
+        return Mode(value)
+    except ValueError:
+        raise UsageError(f"mode must be one of {', '.join(Mode)}, or None") from None
+
+
+def _is_positive(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return 0 < value < math.inf

@@ -14,11 +14,9 @@ what another session believes to be committed, the rollback refuses.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from sqlalchemy.engine import Connection, Engine, RootTransaction, TwoPhaseTransaction
-
-from semel.errors import ClaimClosedError, UsageError
+from semel.errors import ClaimClosedError, StoreUnavailableError, UsageError
 
 # Sends one text without parameters, from inside a greenlet of SQLAlchemy's.
 Command = Callable[[str], object]
@@ -49,15 +47,24 @@ class Parts:
     """All parts of one claim's transaction, in the order in which they began.
 
     Attributes:
-        has_savepoint: the claim has a savepoint of its own (atomic mode).
+        has_savepoint: the claim has a savepoint of its own.
         over: the transaction has ended.
+        broken: its connection is in doubt: nothing of it will be committed.
     """
 
-    def __init__(self, command: Command) -> None:
-        """Begin with nothing done in the transaction."""
+    def __init__(self, command: Command, begin: Callable[[], object] | None = None) -> None:
+        """Begin with nothing done in the transaction.
+
+        Args:
+            command: sends a text to the database.
+            begin: makes sure that the transaction is open, where it begins at the
+                handler's first statement; called in a greenlet of SQLAlchemy's.
+        """
         self.has_savepoint = False
         self.over = False
+        self.broken = False
         self._command = command
+        self._begin = begin
         self._parts: list[Part] = []
         self._count = 0
 
@@ -66,25 +73,39 @@ class Parts:
         """Whether anything was done in the transaction."""
         return self._count > 0
 
+    def open(self) -> None:
+        """Make sure that the transaction is open.
+
+        Raises:
+            ClaimClosedError: it is over.
+            StoreError: it can not begin, or its connection is broken.
+        """
+        self.refuse_if_over()
+        if self._begin is not None:
+            self._begin()
+
     def begin(self, owner: object) -> Part:
         """Begin a part at a savepoint of its own."""
-        self.refuse_if_over()
+        self.open()
         savepoint = CLAIM_SAVEPOINT
+        number, self._count = self._count, self._count + 1
         if self._parts or not self.has_savepoint:
-            savepoint = f"semel_part_{self._count}"
+            savepoint = f"semel_part_{number}"
             self._command(f"SAVEPOINT {savepoint}")
         return self._add(Part(owner, savepoint))
 
     def note(self, owner: object) -> None:
         """Note work outside every session, which counts as kept at once."""
-        self.refuse_if_over()
+        self.open()
         if not self._parts or self._parts[-1].owner is not owner:
+            self._count += 1
             self._add(Part(owner, "", kept=True))
 
     def keep(self, part: Part) -> None:
         """Keep a part, as far as its session is concerned."""
         if part.lost:
             self._refuse_lost()
+        self._refuse_if_broken()
         part.kept = True
         if self.over or part.savepoint == CLAIM_SAVEPOINT:
             return
@@ -98,7 +119,7 @@ class Parts:
         Raises:
             UsageError: that would undo what another session has committed.
         """
-        if self.over or part.lost or part not in self._parts:
+        if self.over or self.broken or part.lost or part not in self._parts:
             return
         later = self._parts[self._parts.index(part) + 1 :]
         others = [one for one in later if one.owner is not part.owner]
@@ -114,13 +135,25 @@ class Parts:
         del self._parts[self._parts.index(part) :]
 
     def refuse_if_over(self) -> None:
-        """Raise `ClaimClosedError` once the transaction has ended."""
+        """Raise an error once nothing can be done in the transaction any more.
+
+        Raises:
+            ClaimClosedError: it has ended.
+            StoreUnavailableError: its connection is broken.
+        """
         if self.over:
             refuse_settled()
+        self._refuse_if_broken()
+
+    def _refuse_if_broken(self) -> None:
+        if self.broken:
+            raise StoreUnavailableError(
+                "a statement of this request was cut short, and the claim's connection with "
+                "it: nothing of this request will be committed"
+            )
 
     def _add(self, part: Part) -> Part:
         self._parts.append(part)
-        self._count += 1
         return part
 
     @staticmethod
@@ -128,105 +161,6 @@ class Parts:
         raise UsageError(
             "another session of the same request has rolled back to before this one began: "
             "what it did is gone"
-        )
-
-
-class Seat:
-    """What a session's `Connection` takes for its pooled DBAPI connection.
-
-    Everything but the ends of a transaction goes to the real one.
-    """
-
-    # The driver really is in autocommit mode; SQLAlchemy must not conclude that a
-    # rollback can be left out.
-    autocommit = False
-
-    def __init__(self, pooled: Any, parts: Parts) -> None:  # noqa: ANN401 - SQLAlchemy's own proxy
-        """Sit down at a connection that others use too."""
-        self._pooled = pooled
-        self._parts = parts
-        self._part: Part | None = None
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the driver has
-        """Be the pooled connection."""
-        return getattr(self._pooled, name)
-
-    def cursor(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the driver's own
-        """Return a cursor of the driver's; raises `ClaimClosedError`."""
-        self._parts.refuse_if_over()
-        return self._pooled.cursor(*args, **kwargs)
-
-    def begin(self) -> None:
-        """Begin a part."""
-        self._part = self._parts.begin(self)
-
-    def commit(self) -> None:
-        """Keep the part."""
-        part, self._part = self._part, None
-        if part is not None:
-            self._parts.keep(part)
-
-    def rollback(self) -> None:
-        """Undo the part."""
-        part, self._part = self._part, None
-        if part is not None:
-            self._parts.undo(part)
-
-    def close(self) -> None:
-        """Stay: the claim gives the connection back."""
-
-
-class OpenSeat(Seat):
-    """The same for `claim.tx`, which has no transaction of its own to end."""
-
-    def begin(self) -> None:
-        """Begin nothing: the claim's transaction is open."""
-
-    def cursor(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the driver's own
-        """Return a cursor of the driver's; raises `ClaimClosedError`."""
-        self._parts.note(self)
-        return super().cursor(*args, **kwargs)
-
-
-class JoinedConnection(Connection):
-    """A `Connection` in the middle of a claim's transaction."""
-
-    def __init__(self, engine: Engine, seat: Seat) -> None:
-        """Join; nothing is sent."""
-        self._seat = seat
-        super().__init__(engine, connection=seat)  # type: ignore[arg-type] # as good as one
-
-    def begin(self) -> RootTransaction:
-        """Begin a part of the claim's transaction."""
-        self._seat.begin()
-        return super().begin()
-
-    def begin_twophase(self, xid: Any | None = None) -> TwoPhaseTransaction:  # noqa: ANN401
-        """Refuse."""
-        del xid
-        raise UsageError("a session with twophase=True can not join a claim's transaction")
-
-
-class OpenConnection(JoinedConnection):
-    """A `Connection` for `claim.tx`, which has no transaction of its own to end."""
-
-    def commit(self) -> None:
-        """Refuse."""
-        self._refuse("commit")
-
-    def rollback(self) -> None:
-        """Refuse."""
-        self._refuse("rollback")
-
-    def close(self) -> None:
-        """Refuse."""
-        self._refuse("close")
-
-    @staticmethod
-    def _refuse(name: str) -> NoReturn:
-        raise UsageError(
-            f"{name}() on a claim's connection: Semel commits effect and answer together when "
-            "the handler returns; for a part that may be undone use begin_nested()"
         )
 
 

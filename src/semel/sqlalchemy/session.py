@@ -26,7 +26,7 @@ from semel.guard import current
 from semel.participants import Participant, early
 from semel.sqlalchemy.errors import mapped
 from semel.sqlalchemy.parts import refuse_settled
-from semel.sqlalchemy.wire import Wire
+from semel.sqlalchemy.shared import SharedConnection
 
 AnySession = TypeVar("AnySession", bound=AsyncSession)
 
@@ -53,10 +53,10 @@ class Joining:
         claim = current()
         if claim is None or not isinstance(bind, Engine):
             return bind
-        wire = _wire_of(claim)
-        if wire is not None and wire.serves(bind):
+        shared = _shared_of(claim)
+        if shared is not None and shared.serves(bind):
             self.semel_claim = claim
-            return wire.joined(cast("Session", self))
+            return shared.joined(cast("Session", self))
         if claim is self.semel_claim:
             refuse_settled()
         return bind
@@ -112,9 +112,9 @@ def _participants() -> list[Participant] | None:
     return early() if claim is None or claim.closed else claim.participants
 
 
-def _wire_of(claim: AsyncClaim[Any]) -> Wire | None:
+def _shared_of(claim: AsyncClaim[Any]) -> SharedConnection | None:
     wire = getattr(claim.unit, "wire", None)
-    return wire if isinstance(wire, Wire) else None
+    return wire if isinstance(wire, SharedConnection) else None
 
 
 def async_sessionmaker(

@@ -3,43 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
-from typing import Any, TypeAlias, TypeVar
+from contextlib import AbstractContextManager
+from typing import TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
-from sqlalchemy.util import greenlet_spawn
 
 from semel.core.model import Mode
-from semel.errors import StoreError, StoreUnavailableError, UsageError
-from semel.sqlalchemy.errors import mapped
-from semel.sqlalchemy.wire import Wire, check_in, check_out, driver_wire
-from semel.store import schema
-from semel.store.loops import blocking_link
-from semel.store.protocol import Link
-from semel.store.render import Texts
+from semel.errors import UsageError
+from semel.sqlalchemy.postgresql import PostgresStore
+from semel.sqlalchemy.sqlite import SqliteStore
+from semel.store.protocol import AsyncUnit, Link
 from semel.store.statement import Steps
 from semel.store.tables import Tables
-from semel.store.unit import Unit, run_once
-from semel.store.unit import Wire as AnyWire
 
 T = TypeVar("T")
-AsyncUnit: TypeAlias = Unit[AsyncConnection]
+
+DRIVERS = "postgresql+asyncpg, postgresql+psycopg or sqlite+aiosqlite"
 
 
 class AsyncStore:
     """Claims in the database of an asynchronous engine (rules A2, S2).
 
+    On PostgreSQL modes atomic and joined; on SQLite joined, in the engine's file.
+
     Attributes:
         engine: the engine.
-        tables: where Semel's tables are.
     """
-
-    dialect = "postgresql"
-    modes = (Mode.ATOMIC, Mode.JOINED)
-    reads_first = False
-    claims_in_transaction = False
-    lazy_effect = False
-    scripts = True
 
     def __init__(
         self,
@@ -48,87 +37,112 @@ class AsyncStore:
         tables: Tables | None = None,
         clock: Callable[[], float] | None = None,
         owned: bool = False,
+        busy_timeout: float = 10.0,
     ) -> None:
         """Use an engine; nothing is sent yet.
 
         Args:
-            engine: made by `create_async_engine`, over asyncpg or psycopg.
+            engine: made by `create_async_engine`, over asyncpg, psycopg or aiosqlite.
             tables: where Semel's tables are; the connection's own schema by default.
             clock: a time in place of the database's own; for tests.
             owned: whether `aclose` disposes of the engine.
+            busy_timeout: SQLite: seconds to wait for other writers, first for those
+                of this process and then for those of others.
 
         Raises:
-            UsageError: not an asynchronous engine, or of a database or driver that
-                Semel does not know.
+            UsageError: not an asynchronous engine, or of a database, driver or pool
+                that Semel can not keep its promise on; the text says what to do.
         """
         if not isinstance(engine, AsyncEngine):
             raise UsageError("give AsyncStore an engine made by create_async_engine")
         self.engine = engine
-        self.tables = tables or Tables()
-        self.texts = Texts(self.dialect, self.tables, "numbered", clock)
-        self._line = driver_wire(engine)
         self._owned = owned
+        self._store = _made(engine, tables or Tables(), clock, busy_timeout)
+
+    @property
+    def dialect(self) -> str:
+        """Return `postgresql` or `sqlite`."""
+        return self._store.dialect
+
+    @property
+    def tables(self) -> Tables:
+        """Where Semel's tables are."""
+        return self._store.tables
+
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """What this database can do; the first is its default."""
+        return self._store.modes
+
+    @property
+    def reads_first(self) -> bool:
+        """Whether a claim is looked up before it is made."""
+        return self._store.reads_first
+
+    @property
+    def claims_in_transaction(self) -> bool:
+        """Whether a joined claim's statements need a transaction round them."""
+        return self._store.claims_in_transaction
+
+    @property
+    def lazy_effect(self) -> bool:
+        """Whether the effect's transaction begins at the handler's first statement."""
+        return self._store.lazy_effect
+
+    @property
+    def scripts(self) -> bool:
+        """Whether several statements can be sent in one round trip."""
+        return self._store.scripts
 
     async def open(self) -> None:
         """Make sure that a connection can be had; raises `StoreUnavailableError`."""
-        await self.give_back(await self.borrow())
+        await self._store.open()
 
     async def aclose(self) -> None:
-        """Dispose of the engine, if it is this store's own."""
+        """Close what is this store's own: the engine, where that was said."""
+        await self._store.aclose()
         if self._owned:
             await self.engine.dispose()
 
-    def unit(self) -> AsyncUnit:
+    def unit(self) -> AsyncUnit[AsyncConnection]:
         """Return a unit that borrows a connection when it first needs one."""
-        return Unit(self)
+        return self._store.unit()
 
     async def run(self, steps: Steps[T], *, writes: bool = True) -> T:
-        """Run a program on a borrowed connection and give that back."""
-        del writes
-        return await run_once(self, steps)
+        """Run a program on a borrowed connection and give that back.
 
-    async def borrow(self) -> AnyWire[AsyncConnection]:
-        """Take a connection from the engine's pool; raises `StoreUnavailableError`."""
-        try:
-            with mapped():
-                pooled, level = await check_out(self.engine.sync_engine.raw_connection)
-        except StoreError as error:
-            raise StoreUnavailableError(str(error)) from error  # whatever keeps it from us
-        return Wire(self.engine, pooled, self._line(pooled, self.texts, level))
+        Args:
+            steps: the program.
+            writes: whether it may write; on SQLite those queue.
 
-    async def give_back(self, wire: AnyWire[AsyncConnection]) -> None:
-        """Give a connection back to the pool; never raises."""
-        broken = False
-        try:
-            await wire.end()
-        except Exception:  # noqa: BLE001 - a connection in doubt is not given back alive
-            broken = True
-        with suppress(Exception):
-            await check_in(_pooled(wire), broken=broken)
+        Raises:
+            StoreError: what the program raises, or no connection could be had.
+        """
+        return await self._store.run(steps, writes=writes)
 
     async def migrate(self) -> Sequence[int]:
         """Bring the tables to the newest version; returns what was applied."""
-        return await self.run(schema.migrate(self.dialect, self.tables))
+        return await self._store.migrate()
 
     async def check(self) -> None:
         """Make sure that the tables are there; raises `StoreSchemaError`."""
-        await self.run(schema.check(self.dialect), writes=False)
+        await self._store.check()
 
     def link(self) -> AbstractContextManager[Link]:
         """Open a blocking connection outside the pool, for the heartbeat's thread."""
-        return blocking_link(self._another, self._close)
-
-    async def _another(self) -> AnyWire[Any]:
-        """Connect as the pool does, but in the event loop of another thread."""
-        pool = self.engine.sync_engine.pool.recreate()
-        with mapped():
-            pooled, level = await check_out(pool.connect)
-        return Wire(self.engine, pooled, self._line(pooled, self.texts, level))
-
-    async def _close(self, wire: AnyWire[Any]) -> None:
-        await greenlet_spawn(_pooled(wire).invalidate)
+        return self._store.link()
 
 
-def _pooled(wire: AnyWire[Any]) -> Any:  # noqa: ANN401 - SQLAlchemy's own proxy
-    assert isinstance(wire, Wire)  # noqa: S101 - this store's own
-    return wire.pooled
+def _made(
+    engine: AsyncEngine,
+    tables: Tables,
+    clock: Callable[[], float] | None,
+    busy_timeout: float,
+) -> PostgresStore | SqliteStore:
+    match engine.dialect.name:
+        case "postgresql":
+            return PostgresStore(engine, tables, clock)
+        case "sqlite":
+            return SqliteStore(engine, tables, clock, busy_timeout)
+        case name:
+            raise UsageError(f"the dialect {name!r} is not supported: use {DRIVERS}")

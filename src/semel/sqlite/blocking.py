@@ -38,7 +38,13 @@ class Connection:
     """
 
     def __init__(
-        self, path: str, texts: Texts, patience: float, *, any_thread: bool = False
+        self,
+        path: str,
+        texts: Texts,
+        patience: float,
+        *,
+        any_thread: bool = False,
+        opened: sqlite3.Connection | None = None,
     ) -> None:
         """Open the file, which is made if it is not there.
 
@@ -47,6 +53,7 @@ class Connection:
             texts: Semel's statements.
             patience: seconds of a hop to wait while the file is locked.
             any_thread: whether the connection may move between threads.
+            opened: a connection that somebody else opened, to be used as it is.
 
         Raises:
             StoreUnavailableError: the file can not be used; the text says why.
@@ -58,6 +65,9 @@ class Connection:
         self._texts = texts
         self._patience = patience
         self.be_patient()
+        if opened is not None:
+            self._connection = opened
+            return
         with mapped(path):
             self._connection = sqlite3.connect(
                 path, timeout=0, isolation_level=None, check_same_thread=not any_thread

@@ -74,6 +74,19 @@ class Pool:
             raise
         return Loan(worker, writes)
 
+    async def line_up(self) -> Callable[[], None]:
+        """Wait for the writers ahead, for one who brings a connection of its own.
+
+        Returns:
+            What lets the next writer in.
+
+        Raises:
+            StoreConflictError, StoreUnavailableError, UsageError: as `take` does.
+        """
+        self._bind()
+        await self._queue()
+        return self._writers.release
+
     def give(self, loan: Loan) -> None:
         """Take a worker back, whose thread is at rest and has no transaction open."""
         if self.closed or loan.worker.broken:

@@ -112,6 +112,10 @@ class AsyncStore:
         finally:
             pool.give(loan)
 
+    async def line_up(self) -> Callable[[], None]:
+        """Wait for the writers ahead, for authors of drivers; see `Pool.line_up`."""
+        return await self._pool.line_up()
+
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncConnection]:
         """Lend a connection on which each statement commits by itself.

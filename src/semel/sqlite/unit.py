@@ -66,7 +66,7 @@ class AsyncConnection:
             StoreUnavailableError: the file can not be used.
             ClaimClosedError: the claim's transaction is over.
         """
-        _refuse_control(sql)
+        refuse_control(sql)
         return await self._hop(lambda connection: connection.execute(sql, params))
 
     async def executemany(self, sql: str, rows: Iterable[Parameters]) -> int:
@@ -79,13 +79,17 @@ class AsyncConnection:
             UsageError, StoreConflictError, StoreUnavailableError, ClaimClosedError:
                 as `execute` does.
         """
-        _refuse_control(sql)
+        refuse_control(sql)
         listed = list(rows)
         return await self._hop(lambda connection: connection.executemany(sql, listed))
 
 
-def _refuse_control(sql: str) -> None:
-    """Keep the application from ending a transaction that is not its own (rule W2)."""
+def refuse_control(sql: str) -> None:
+    """Keep the application from ending a transaction that is not its own (rule W2).
+
+    Raises:
+        UsageError: the statement would begin or end a transaction.
+    """
     first, end = _word(sql, 0)
     if first not in CONTROL:
         return
@@ -99,6 +103,11 @@ def _refuse_control(sql: str) -> None:
         f"{first} on a connection of Semel's: effect and answer are committed together "
         "when the handler returns; for a part that may be undone use SAVEPOINT"
     )
+
+
+def first_word(sql: str) -> str:
+    """Return the word that says what kind of statement this is, in upper case."""
+    return _word(sql, 0)[0]
 
 
 def _word(sql: str, start: int) -> tuple[str, int]:

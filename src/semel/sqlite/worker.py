@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TypeVar
 
 from semel.sqlite.blocking import Connection
@@ -32,17 +32,18 @@ class Worker:
         broken: the connection is in doubt and must not be lent again.
     """
 
-    def __init__(self, connect: Callable[[], Connection]) -> None:
+    def __init__(self, connect: Callable[[], Connection], executor: Executor | None = None) -> None:
         """Start nothing yet.
 
         Args:
             connect: opens the connection, in the thread that will use it.
+            executor: that thread, where there is one already.
         """
         self.in_transaction = False
         self.broken = False
         self._connect = connect
         self._connection: Connection | None = None
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="semel-sqlite")
+        self._executor = executor or ThreadPoolExecutor(1, thread_name_prefix="semel-sqlite")
         self._switch = threading.Lock()
         self._stop: threading.Event | None = None
 

@@ -40,8 +40,15 @@ async def scope_of(
     if isinstance(source, Shared):
         return source
     found = await ask(source, request, options)
-    if isinstance(found, Answer):
-        return found
+    return found if isinstance(found, Answer) else owner_of(found, request, options)
+
+
+def owner_of(found: object, request: Request, options: Options) -> Scope | Answer:
+    """Check what the application said about who owns a key.
+
+    Returns:
+        The owner, or the answer to a request that nobody owns.
+    """
     if isinstance(found, Shared):
         return found
     parts = found if isinstance(found, tuple) else (found,)

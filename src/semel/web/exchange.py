@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from semel.claim import AsyncClaim, shielded
 from semel.core.fingerprint import RequestImage
-from semel.core.problem import SCOPE_MISSING, STORE_UNAVAILABLE
+from semel.core.problem import BODY_TOO_LARGE, SCOPE_MISSING, STORE_UNAVAILABLE
 from semel.errors import (
+    BodyTooLargeError,
     CommitFailedError,
     RecipeUnknownError,
     ScopeMissingError,
@@ -36,6 +37,7 @@ from semel.errors import (
 from semel.events import Event, emit
 from semel.guard import current, restore
 from semel.web.held import HeldAnswer
+from semel.web.notices import Notices
 from semel.web.problems import from_outcome, to_answer
 
 if TYPE_CHECKING:
@@ -79,30 +81,42 @@ class Exchange:
     Attributes:
         request: what is known of the request.
         claim: the claim that `begin` got, if it got one.
+        guard: guards this route.
+        settled: set once nothing of the answer is held back any more.
     """
 
     def __init__(
-        self, guard: AsyncGuard[Any], request: Request, body: RequestBody, send: Send
+        self,
+        guard: AsyncGuard[Any],
+        request: Request,
+        body: RequestBody,
+        send: Send,
+        notices: Notices | None = None,
     ) -> None:
         """Prepare; nothing is claimed, read or sent yet.
 
         Args:
             guard: guards this route.
-            request: the request.
-            body: its body; whoever made it closes it.
+            request: what its application's functions see.
+            body: whoever made it closes it.
             send: the server's.
+            notices: what the application was told already.
         """
         self.request = request
         self.claim: AsyncClaim[Any] | None = None
-        self._guard = guard
+        self.guard = guard
+        self.settled = asyncio.Event()
         self._options = guard.options
         self._body = body
         self._server_send = send
+        self._notices = notices or Notices()
+        self._scope: AsgiScope = {}
         self._outer_claim = current()
         self._phase = Phase.PASSING
         self._held = HeldAnswer()
         self._knows_client_left = False
         self._worked = False
+        self._answered = False  # by the application, before any claim
         self._instead: Answer | None = None
 
     async def begin(self, scope: Scope, key: str) -> Answer | None:
@@ -128,8 +142,8 @@ class Exchange:
             body=await request.body(),
         )
         try:
-            outcome = await self._guard.acquire(
-                scope, key, self._guard.fingerprint(image), route=request.route
+            outcome = await self.guard.acquire(
+                scope, key, self.guard.fingerprint(image), route=request.route
             )
         except (StoreError, RecipeUnknownError) as error:
             self.tell("store-unavailable", f"{type(error).__name__}: {error}")
@@ -149,7 +163,7 @@ class Exchange:
         What the application's routers wrote into its scope is handed back to
         outer middleware, which looks for the route there.
         """
-        inner = {
+        self._scope = inner = {
             **scope,
             "extensions": _without_shortcuts(scope.get("extensions")),
             "semel": self,
@@ -177,11 +191,8 @@ class Exchange:
     async def answer(self, answer: Answer) -> None:
         """Send a whole answer of Semel's own; nobody minds if the client left."""
         self._instead = None
-        start = {
-            "type": "http.response.start",
-            "status": answer.status,
-            "headers": list(answer.headers),
-        }
+        headers = list(answer.headers)
+        start = {"type": "http.response.start", "status": answer.status, "headers": headers}
         with suppress(OSError):
             await self._server_send(start)
             await self._server_send({"type": "http.response.body", "body": answer.body or b""})
@@ -194,12 +205,18 @@ class Exchange:
         that ended. Instead it is unwound here, and its effect rolled back.
 
         Raises:
-            WithdrawnError: the client left, and the answer is not whole.
+            WithdrawnError: the client left before its answer was whole; or the
+                body is too large, which is answered with 413.
         """
-        message = await self._body.receive()
+        try:
+            message = await self._body.receive()
+        except BodyTooLargeError:
+            self.tell("refused", BODY_TOO_LARGE.name)
+            refusal = None if self._answered else to_answer(BODY_TOO_LARGE, self._options)
+            raise self.withdraw(refusal) from None
         if message["type"] == "http.disconnect":
             if self._phase is Phase.HELD and self._held.started:
-                raise self._withdraw()
+                raise self.withdraw()
             self._knows_client_left = True
         return message
 
@@ -212,6 +229,7 @@ class Exchange:
         if self._phase is Phase.HELD:
             await self._hold(message)
         elif self._phase is Phase.PASSING:
+            self._answered = True
             await self._server_send(message)
         elif self._phase is Phase.SETTLED:
             await self._pass(message)
@@ -220,9 +238,27 @@ class Exchange:
         else:
             raise RuntimeError("the application sent two messages at once")
 
+    def holds_claim_in(self, store: object) -> bool:
+        """Say whether this exchange, or one around it, holds a claim in a store."""
+        if self.claim and not self.claim.closed and self.guard.store is store:
+            return True
+        outer = self.request.scope.get("semel")
+        return isinstance(outer, Exchange) and outer.holds_claim_in(store)
+
     def tell(self, name: EventName, detail: str) -> None:
         """Report something that happened before there was a claim."""
-        emit(self._guard.on_event, Event(name, self.request.route, detail=detail))
+        emit(self.guard.on_event, Event(name, self.request.route, detail=detail))
+
+    def withdraw(self, instead: Answer | None = None) -> WithdrawnError:
+        """Have nothing sent that the application answers; raise what is returned.
+
+        Args:
+            instead: what to answer once the application is unwound, if anybody is
+                there to get it.
+        """
+        self._phase = Phase.WITHDRAWN
+        self._instead = instead
+        return WithdrawnError()
 
     async def _hold(self, message: Message) -> None:
         kind = message["type"]
@@ -251,11 +287,11 @@ class Exchange:
         as a short one, or end without a word while the work after it is done.
         """
         if self._held.may_be_cut:
-            raise self._withdraw()
+            raise self.withdraw()
         try:
             await asyncio.sleep(0)
         except asyncio.CancelledError:
-            raise self._withdraw() from None
+            raise self.withdraw() from None
 
     async def _settle_if_endless(self) -> None:
         """Settle without the body what is too long to hold back, and let it stream (O7)."""
@@ -300,7 +336,11 @@ class Exchange:
         except Exception as error:
             await self.answer(self._fail(error))
             raise WithdrawnError from error
+        finally:
+            self.settled.set()
         self._phase = Phase.SETTLED
+        if answer.status // 100 == 2 and not self._claimed.touched:  # noqa: PLR2004 - a success
+            self._notices.untouched(self._scope, self.guard.on_event)
 
     def _fail(self, error: BaseException) -> Answer:
         """Note that nothing was committed, and what is to be answered instead."""
@@ -331,15 +371,10 @@ class Exchange:
 
     async def _leave(self) -> None:
         """Settle what is not settled, and do what is still to be done (rule O6)."""
-        if self.claim is None:
-            return
-        await self.claim.release()
+        if self.claim is not None:
+            await self.claim.release()
         if self._phase is Phase.SETTLED and not self._worked:
             await shielded(self._work())
-
-    def _withdraw(self) -> WithdrawnError:
-        self._phase = Phase.WITHDRAWN
-        return WithdrawnError()
 
     @property
     def _claimed(self) -> AsyncClaim[Any]:

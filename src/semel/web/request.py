@@ -19,6 +19,22 @@ if TYPE_CHECKING:
     from semel.web.body import RequestBody
 
 
+def route_of(scope: AsgiScope) -> str:
+    """Return the method, and the template of the path once a router has matched it.
+
+    Routers of Starlette's family leave their route in the scope, and FastAPI beside
+    it the path with the prefixes that the route was included under. Before that, or
+    without such a router, it is the concrete path.
+    """
+    method: str = scope["method"]
+    included = (scope.get("fastapi") or {}).get("effective_route_context")
+    for found in (included, scope.get("route")):
+        template = getattr(found, "path_format", None)
+        if isinstance(template, str) and template:
+            return f"{method.upper()} {scope.get('root_path', '')}{template}"
+    return f"{method.upper()} {scope['path']}"
+
+
 class Headers:
     """A request's headers; names are compared without case.
 
@@ -115,8 +131,8 @@ class Request:
 
     @property
     def route(self) -> str:
-        """Method and path, as they stand in events and logs."""
-        return f"{self.method} {self.path}"
+        """Method and path, as they stand in events and logs; see `route_of`."""
+        return route_of(self._scope)
 
     async def body(self) -> bytes:
         """Return the whole body; a webhook's signature covers it, and a GraphQL query is in it.
