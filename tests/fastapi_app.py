@@ -8,13 +8,18 @@ from fastapi import APIRouter, Depends, FastAPI, HTTPException
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel
 
+from semel.errors import StoreUnavailableError
 from semel.fastapi import route_class
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asgi_shop import Shop
     from semel.core.identity import Shared
     from semel.guard import AsyncGuard
+
+FIVE = b'{"amount": 5}'
+DOWN = StoreUnavailableError("the database is gone")
 
 bearer = HTTPBearer()
 
@@ -23,6 +28,10 @@ class Payment(BaseModel):
     """What is to be paid."""
 
     amount: int
+
+
+class SoldOutError(Exception):
+    """Something of the application's own."""
 
 
 class Callers:
@@ -53,3 +62,10 @@ def service(router: APIRouter, prefix: str = "", **parts: Any) -> FastAPI:
     app = FastAPI(**parts)
     app.include_router(router, prefix=prefix)
     return app
+
+
+def one_route(shop: Shop, endpoint: Any, **settings: Any) -> FastAPI:
+    """Return an application whose only operation is guarded."""
+    api = guarded_router(shop.guard)
+    api.post("/payments", **settings)(endpoint)
+    return service(api)

@@ -65,7 +65,7 @@ class IdempotencyMiddleware:
         """Serve one connection; the first is, with most servers, the start-up."""
         options = self.guard.options
         if options.enabled:
-            warn_of_security(self._shell.notices, scope.get("app", self.app), options.methods)
+            warn_of_security(self._shell.notices, self.app, options.methods)
         if (
             scope["type"] != "http"
             or not options.enabled

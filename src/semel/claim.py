@@ -238,7 +238,11 @@ class AsyncClaim(Generic[Tx]):
             await self._escape()
             message = "the handler ended the claim's transaction itself"
             raise CommitFailedError(message, InDoubt())
+        if failing:
+            await self._discard()
         if not self._options.storable.is_storable(answer.status):
+            if not failing:
+                await self._discard()
             self._after_commit.clear()
             await self._give_back()
             return
@@ -263,7 +267,13 @@ class AsyncClaim(Generic[Tx]):
             return programs.settle_atomic(self._held, answer, undo=undo)
         return programs.settle_joined(self._held, answer, begun=self.unit.begun, undo=undo)
 
+    async def _discard(self) -> None:
+        for participant in self.participants:
+            with suppress(SemelError):
+                await participant.discard()
+
     async def _release(self) -> None:
+        await self._discard()
         if await self._has_escaped():
             await self._escape()
         else:

@@ -3,7 +3,7 @@
 A session of an object mapper keeps changes in memory, and its application may
 commit it long after the answer is ready. So it registers where it is made, is told
 to let go of its own connection before the claim opens one, and to deliver what is
-pending before the claim is settled.
+pending before the claim is settled, or to discard it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,12 @@ class Participant(Protocol):
 
     async def deliver(self) -> None:
         """Send what is pending into the claim's transaction; raises `StoreError`."""
+
+    async def discard(self) -> None:
+        """Drop what is pending: its claim failed, and no later commit may bring it about.
+
+        Raises `StoreError`, which changes nothing: the database rolls back anyway.
+        """
 
 
 _early: ContextVar[list[Participant] | None] = ContextVar("semel_participants", default=None)

@@ -5,7 +5,8 @@
     async def pay(payment: Payment): ...
 
 The decorator only leaves a note on the function; the integration that registers the
-function reads it. So nothing here belongs to a framework.
+function, such as `semel.fastapi.route_class`, reads it. So nothing here belongs to a
+framework. A middleware knows of no routes, and reads no notes.
 """
 
 from __future__ import annotations

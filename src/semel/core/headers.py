@@ -92,7 +92,8 @@ def values_of(headers: HeaderPairs, name: bytes) -> list[bytes]:
         headers: raw pairs, names in any case.
         name: the header's name in lower case.
     """
-    return [value for key, value in headers if key.lower() == name]
+    length = len(name)  # nearly all others differ by it already
+    return [value for key, value in headers if len(key) == length and key.lower() == name]
 
 
 def header_name(name: str) -> bytes:

@@ -85,6 +85,7 @@ class Loan:
             StoreError: the transaction can not begin.
         """
         raw = self._thread.raw
+        refuse_other_file(raw, self._path)
         with mapped_file(self._path):
             self._take_control(raw)
             # Waiting is done by `Connection`, which can be interrupted.

@@ -87,6 +87,11 @@ class _Participant:
             # come later, and finds nothing left to do.
             await greenlet_spawn(self._session.flush)
 
+    async def discard(self) -> None:
+        if self._session.in_transaction():
+            with mapped():
+                await greenlet_spawn(self._session.rollback)
+
 
 def _let_go(session: Session) -> None:
     """Commit what a session did on a connection of its own, and give that back.

@@ -214,6 +214,11 @@ class OpenConnection(JoinedConnection):
         """Refuse."""
         self._refuse("close")
 
+    def _execute_context(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - SQLAlchemy's own
+        """Begin before SQLAlchemy asks for a cursor: what it raises there it would wrap."""
+        self._seat.begin()
+        return super()._execute_context(*args, **kwargs)
+
     @staticmethod
     def _refuse(name: str) -> NoReturn:
         raise UsageError(

@@ -43,7 +43,7 @@ class DriverThread(Executor):
         Raises:
             StoreUnavailableError: the connection is closed.
         """
-        assert self.raw  # noqa: S101 - raises: nobody would take the work from the queue
+        _ = self.raw  # raises: once it is closed, nobody takes work from the queue
         future: Future[T] = Future()
 
         def work() -> None:

@@ -82,7 +82,7 @@ class Exchange:
         request: what is known of the request.
         claim: the claim that `begin` got, if it got one.
         guard: guards this route.
-        settled: set once nothing of the answer is held back any more.
+        settled: set once the claim is settled with the application's answer.
     """
 
     def __init__(
@@ -320,6 +320,7 @@ class Exchange:
         answer = self._held.to_answer(extra, with_body=with_body)
         if self._claimed.closed:  # the handler settled it by its own hand
             self._phase = Phase.SETTLED
+            self.settled.set()
             return
         self._phase = Phase.SETTLING
         try:
@@ -336,9 +337,8 @@ class Exchange:
         except Exception as error:
             await self.answer(self._fail(error))
             raise WithdrawnError from error
-        finally:
-            self.settled.set()
         self._phase = Phase.SETTLED
+        self.settled.set()
         if answer.status // 100 == 2 and not self._claimed.touched:  # noqa: PLR2004 - a success
             self._notices.untouched(self._scope, self.guard.on_event)
 

@@ -23,11 +23,14 @@ def warn_of_security(notices: Notices, app: object, methods: AbstractSet[str]) -
 
     Args:
         notices: what the application was told already.
-        app: an application of FastAPI's, or any other.
+        app: an application of FastAPI's, or any other, maybe inside of middleware.
         methods: those that the middleware guards.
     """
     if not notices.first("security"):
         return
+    # Middleware of Starlette's kind keeps what it wraps in `app`.
+    while not hasattr(app, "routes") and hasattr(app, "app"):
+        app = app.app
     found = sorted(set(_secured(app, "", methods)))
     if found:
         logger.warning(
