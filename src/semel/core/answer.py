@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from semel.core.encoding import readable
@@ -103,14 +104,21 @@ def keep_headers(headers: HeaderPairs, extra: frozenset[bytes] = frozenset()) ->
         HeaderMalformedError: a kept pair holds CR, LF or NUL.
         UsageError: `extra` names a header that is never replayed.
     """
-    names = _KEPT | extra_headers(extra)
+    names = _kept(extra)
     kept = tuple(
-        (name, value)
-        for name, value in headers
-        if (lower := name.lower()) in names or lower.startswith(b"content-")
+        [
+            (name, value)
+            for name, value in headers
+            if (lower := name.lower()) in names or lower.startswith(b"content-")
+        ]
     )
     refuse_injection(kept)
     return kept
+
+
+@lru_cache(maxsize=64)
+def _kept(extra: frozenset[bytes]) -> frozenset[bytes]:
+    return _KEPT | extra_headers(extra)
 
 
 def extra_headers(names: Iterable[bytes]) -> frozenset[bytes]:

@@ -231,14 +231,12 @@ def _fields(recipe: Recipe, image: RequestImage) -> list[bytes]:
     pointers = [jsonvalue.parse_pointer(pointer) for pointer in recipe.ignore]
     media = parse_parameterised(image.content_type) or Parameterised(image.content_type)
     kind, form, implied = _normal_form(media, image.body, pointers)
-    parameters = sorted(pair for pair in media.parameters if pair[0] != implied)
-    return [
-        forms.canonical_query(image.query),
-        frame(media.value, *(item for pair in parameters for item in pair)),
-        kind,
-        form,
-        *_included(recipe, image),
-    ]
+    given = [media.value]
+    for pair in sorted(media.parameters):
+        if pair[0] != implied:
+            given += pair
+    fields = [forms.canonical_query(image.query), frame(*given), kind, form]
+    return fields + _included(recipe, image) if recipe.headers else fields
 
 
 def _normal_form(

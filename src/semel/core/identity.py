@@ -59,8 +59,17 @@ def lock_id(schema: str, prefix: str, identity: Identity) -> int:
         prefix: the prefix of their names.
         identity: what is claimed.
     """
-    digest = hashlib.sha256(frame(text(schema), text(prefix), identity.scope, identity.key))
-    return int.from_bytes(digest.digest()[:8], "big", signed=True)
+    begun = _lock_digest(schema, prefix).copy()
+    begun.update(identity.scope + identity.key)
+    return int.from_bytes(begun.digest()[:8], "big", signed=True)
+
+
+@lru_cache(maxsize=64)
+def _lock_digest(schema: str, prefix: str) -> hashlib._Hash:
+    """Return the digest of the parts that are the same for all claims of a table."""
+    empty = bytes(hashlib.sha256().digest_size)  # as long as scope and key
+    whole = frame(text(schema), text(prefix), empty, empty)
+    return hashlib.sha256(whole[: -2 * len(empty)])
 
 
 def _scope_digest(scope: Scope | None) -> bytes:

@@ -209,7 +209,7 @@ async def check_in(pooled: Any, *, broken: bool) -> None:  # noqa: ANN401 - SQLA
     """Give a connection back to the pool as it was."""
 
     def give() -> None:
-        if broken or not pooled.is_valid:
+        if broken or not pooled.is_valid or _is_dead(pooled.driver_connection):
             pooled.invalidate()
             return
         if not pooled.info.pop(WAS_AUTOCOMMIT, False):
@@ -238,6 +238,12 @@ def driver_wire(engine: AsyncEngine) -> DriverWireMaker:
     raise UsageError(
         f"the driver {name!r} is not supported: use postgresql+asyncpg or postgresql+psycopg"
     )
+
+
+def _is_dead(driver: Any) -> bool:  # noqa: ANN401 - psycopg's connection, or asyncpg's
+    """Say whether a connection is lost: SQLAlchemy's pool would lend it again."""
+    closed = getattr(driver, "closed", None)
+    return bool(driver.is_closed() if closed is None else closed)
 
 
 def _is_in_use(pooled: Any) -> bool:  # noqa: ANN401 - SQLAlchemy's own proxy

@@ -38,12 +38,14 @@ class Rendered:
     Attributes:
         prepared: its name on a connection: other versions of Semel, and other tables,
             may share the connection behind a pooler.
+        execute: how a script refers to it.
         bare: scripts hold it as it stands; it controls the transaction.
     """
 
     sql: str
     order: tuple[str, ...]
     prepared: str
+    execute: str
     bare: bool
 
 
@@ -117,9 +119,11 @@ class Texts:
         rendered = self._rendered[statement.name]
         if rendered.bare:
             return rendered.sql
+        if not rendered.order:
+            return rendered.execute
         params = statement.params
         values = [literal(self._now() if name == NOW else params[name]) for name in rendered.order]
-        return f"EXECUTE {rendered.prepared}" + (f"({','.join(values)})" if values else "")
+        return f"{rendered.execute}({','.join(values)})"
 
     def _now(self) -> float | None:
         return self._clock() if self._clock else None
@@ -141,19 +145,24 @@ def literal(value: object) -> str:
     Raises:
         TypeError: a value of a kind that scripts do not carry.
     """
-    match value:
-        case None:
-            return "NULL"
-        case bytes():
-            return f"E'\\\\x{value.hex()}'"
-        case int() | float() if math.isfinite(value):
-            return repr(value)
-        case str() if "\0" not in value:
-            escaped = value.replace("\\", "\\\\").replace("'", "''")
-            return f"E'{escaped}'" if escaped != value else f"'{value}'"
-        case _:
-            message = f"no literal for {value!r} in a script"
-            raise TypeError(message)
+    kind = type(value)
+    if kind is bytes:
+        return f"E'\\\\x{value.hex()}'"  # type: ignore[attr-defined] # as was just asked
+    if value is None:
+        return "NULL"
+    if kind is int or (kind is float and math.isfinite(value)):  # type: ignore[arg-type]
+        return repr(value)
+    if kind is str and "\0" not in value:  # type: ignore[operator]
+        return _quoted(str(value))
+    message = f"no literal for {value!r} in a script"
+    raise TypeError(message)
+
+
+def _quoted(text: str) -> str:
+    if "\\" not in text and "'" not in text:
+        return f"'{text}'"
+    escaped = text.replace("\\", "\\\\").replace("'", "''")
+    return f"E'{escaped}'"
 
 
 def _render(name: str, sql: str, style: Style) -> Rendered:
@@ -168,4 +177,5 @@ def _render(name: str, sql: str, style: Style) -> Rendered:
 
     sql = PARAMETER.sub(number, sql)
     digest = hashlib.sha256(sql.encode()).hexdigest()[:12]
-    return Rendered(sql, tuple(order), f"semel_{name}_{digest}", name in CONTROL)
+    prepared = f"semel_{name}_{digest}"
+    return Rendered(sql, tuple(order), prepared, f"EXECUTE {prepared}", name in CONTROL)

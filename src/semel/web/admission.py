@@ -82,8 +82,8 @@ class Shell:
             receive: likewise.
             send: likewise.
         """
-        headers = tuple(scope["headers"])
-        with RequestBody(receive, self.guard.options.max_request_bytes, headers) as body:
+        limit = self.guard.options.max_request_bytes
+        with RequestBody(receive, limit, scope["headers"]) as body:
             exchange = Exchange(self.guard, Request(scope, body), body, send, self.notices)
             try:
                 outcome = await answered(exchange, admit)

@@ -38,10 +38,10 @@ def declared_length(headers: HeaderPairs) -> int | None:
     Lengths that no integer column could hold come out as a number that is large
     enough to exceed every limit.
     """
-    values = set(values_of(headers, b"content-length"))
-    if len(values) != 1:
+    values = values_of(headers, b"content-length")
+    if not values or any(value != values[0] for value in values[1:]):
         return None
-    digits = values.pop().strip(b" \t")
+    digits = values[0].strip(b" \t")
     if not digits.isdigit():
         return None
     digits = digits.lstrip(b"0") or b"0"

@@ -316,7 +316,8 @@ class Exchange:
             await self._work()
 
     async def _settle(self, *, with_body: bool) -> None:
-        extra = frozenset(name.encode("latin-1") for name in self._options.keep_headers)
+        keep = self._options.keep_headers
+        extra = frozenset(name.encode("latin-1") for name in keep) if keep else frozenset()
         answer = self._held.to_answer(extra, with_body=with_body)
         if self._claimed.closed:  # the handler settled it by its own hand
             self._phase = Phase.SETTLED
@@ -383,6 +384,8 @@ class Exchange:
 
 
 def _without_shortcuts(extensions: Any) -> dict[str, Any]:  # noqa: ANN401 - the server's
+    if not extensions:
+        return {}
     refused = {*_SHORTCUTS, _TRAILERS}
     return {name: value for name, value in (extensions or {}).items() if name not in refused}
 

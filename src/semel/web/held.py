@@ -8,6 +8,7 @@ from semel.core.answer import keep_headers
 from semel.core.headers import parse_parameterised, values_of
 from semel.core.model import Answer
 from semel.web.body import declared_length
+from semel.web.request import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,9 +52,7 @@ class HeldAnswer:
         """
         if self._start is not None:
             raise RuntimeError("the application started its response twice")
-        self._headers = tuple(
-            (bytes(name), bytes(value)) for name, value in message.get("headers", ())
-        )
+        self._headers = plain(message.get("headers", ()))
         self._status = message["status"]
         if self._status not in _WITHOUT_CONTENT:
             self.declared = declared_length(self._headers)

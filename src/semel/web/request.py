@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from semel.core.headers import values_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from semel.core.model import HeaderPairs
     from semel.web.asgi_types import AsgiScope
@@ -33,6 +33,11 @@ def route_of(scope: AsgiScope) -> str:
         if isinstance(template, str) and template:
             return f"{method.upper()} {scope.get('root_path', '')}{template}"
     return f"{method.upper()} {scope['path']}"
+
+
+def plain(headers: Iterable[Sequence[bytes]]) -> HeaderPairs:
+    """Return header pairs as tuples of bytes, whatever a server or framework made them of."""
+    return tuple([(bytes(name), bytes(value)) for name, value in headers])
 
 
 class Headers:
@@ -102,9 +107,7 @@ class Request:
         """Look at an ASGI scope of type `http`, and at the body still to be read."""
         self._scope = scope
         self._body = body
-        self.headers = Headers(
-            tuple((bytes(name), bytes(value)) for name, value in scope["headers"])
-        )
+        self.headers = Headers(plain(scope["headers"]))
 
     @property
     def method(self) -> str:
