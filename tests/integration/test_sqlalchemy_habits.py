@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import insert, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from orm import DECLINED, FAILED, ON_FILE, ON_POSTGRES, PAID, Payment, Shop, orm_shop
@@ -70,6 +70,22 @@ async def close_without_commit(shop: Shop) -> None:
         await session.commit()
 
 
+async def write_many(shop: Shop) -> None:
+    async with shop.session() as session:
+        session.add_all([Payment(what="a"), Payment(what="b")])
+        await session.commit()
+        await session.execute(insert(Payment), [{"what": "c"}, {"what": "d"}])
+        await session.commit()
+
+
+async def stream(shop: Shop) -> None:
+    async with shop.session() as session:
+        session.add_all([Payment(what="a"), Payment(what="b")])
+        rows = await session.stream(select(Payment.what).order_by(Payment.id))
+        assert [what async for (what,) in rows] == ["a", "b"]
+        await session.commit()
+
+
 async def nested(shop: Shop) -> None:
     async with shop.session() as session:
         session.add(Payment(what="a"))
@@ -127,6 +143,8 @@ HANDLERS: list[tuple[Callable[[Shop], Awaitable[None]], list[str]]] = [
     (roll_back_the_second, ["a"]),
     (roll_back_the_first, ["a"]),
     (close_without_commit, ["a"]),
+    (write_many, ["a", "b", "c", "d"]),
+    (stream, ["a", "b"]),
     (nested, ["a", "b"]),
     (recover_from_an_error, ["a"]),
     (two_sessions, ["a", "b"]),

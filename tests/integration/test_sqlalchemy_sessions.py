@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import event, select, text
-from sqlalchemy.exc import DBAPIError, IntegrityError, StatementError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
@@ -258,7 +258,7 @@ async def test_a_session_is_over_with_its_claim(shop: Shop) -> None:
     await claim.complete(PAID)
     with pytest.raises(ClaimClosedError, match="new session"):
         await session.execute(select(Payment))
-    with pytest.raises(StatementError, match="the claim is settled"):
+    with pytest.raises(ClaimClosedError, match="the claim is settled"):
         await connection.execute(text("SELECT 1"))
     await session.close()
     async with shop.session() as fresh:  # work after the answer

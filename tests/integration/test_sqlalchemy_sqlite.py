@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import event, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from orm import DECLINED, FAILED, ON_FILE, PAID, Payment, Shop, orm_shop
@@ -90,8 +90,9 @@ async def test_writers_of_a_process_queue_without_a_connection(shop: Shop) -> No
     await shop.pay("0")
     tasks = [asyncio.create_task(handle(number)) for number in range(1, 9)]
     queue = writers(shop)
-    while len(queue._waiters or ()) < len(tasks):
-        await asyncio.sleep(0)
+    async with asyncio.timeout(30):
+        while len(queue._waiters or ()) < len(tasks):
+            await asyncio.sleep(0)
     assert shop.engine.pool.checkedout() == 1  # type: ignore[attr-defined]
     await claims[0].complete(PAID)
     await asyncio.gather(*tasks)
@@ -106,8 +107,14 @@ def writers(shop: Shop) -> asyncio.Lock:
 
 @pytest.fixture
 async def hasty(tmp_path: Path) -> AsyncIterator[Shop]:
-    """Open a shop that waits for nobody, whose engine would wait for long."""
+    """Open a shop that waits for nobody, while its engine's connections would wait for long."""
     async with orm_shop(str(tmp_path / "shop.db"), "aiosqlite", busy_timeout=0.05) as opened:
+        await opened.engine.dispose()
+
+        @event.listens_for(opened.engine.sync_engine, "connect")
+        def on_connect(connection: Any, _: Any) -> None:
+            connection.execute("PRAGMA busy_timeout = 60000")
+
         yield opened
 
 
@@ -117,10 +124,13 @@ async def test_another_process_that_writes_for_too_long(hasty: Shop) -> None:
     claim = await hasty.claim()
     with closing(sqlite3.connect(hasty.url, isolation_level=None)) as outside:
         outside.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreConflictError, match="locked") as busy:
-            await hasty.pay("a")
+        async with asyncio.timeout(30):
+            with pytest.raises(StoreConflictError, match="locked") as busy:
+                await hasty.pay("a")
         assert isinstance(busy.value.__cause__, sqlite3.OperationalError)
     assert hasty.engine.pool.checkedout() == 0  # type: ignore[attr-defined]
+    async with hasty.engine.connect() as connection:
+        assert await connection.scalar(text("PRAGMA busy_timeout")) == 60_000
     await hasty.pay("b")
     await claim.complete(PAID)
     assert await hasty.effects() == ["b"]
@@ -197,6 +207,21 @@ async def test_a_session_that_waits_while_its_claim_is_released(shop: Shop) -> N
     await shop.pay("a")
     await claim.complete(PAID)
     assert await shop.effects() == ["a"]
+
+
+@pytest.mark.rule("O7", "O5")
+async def test_a_statement_that_waits_while_its_unit_is_closed(shop: Shop) -> None:
+    queue, unit = writers(shop), shop.guard.store.unit()
+    await queue.acquire()
+    work = asyncio.create_task(unit.tx.execute(INSERT, {"what": "never"}))
+    while not queue._waiters:
+        await asyncio.sleep(0)
+    await unit.close()
+    queue.release()
+    with pytest.raises(ClaimClosedError):
+        await work
+    assert shop.engine.pool.checkedout() == 0  # type: ignore[attr-defined]
+    assert not queue.locked()
 
 
 # How it ends.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from semel.errors import (
     UsageError,
 )
 from semel.guard import AsyncGuard
-from semel.sqlalchemy import AsyncStore, async_sessionmaker
+from semel.sqlalchemy import AsyncStore, async_sessionmaker, lending
 from semel.store.tables import Tables
 
 
@@ -132,13 +133,48 @@ async def test_a_pool_that_keeps_nothing(tmp_path: Path) -> None:
         assert await shop.effects() == ["a"]
 
 
+class Modern(sqlite3.Connection):
+    """What Python 3.12 makes of `autocommit=False`, for those before it.
+
+    A transaction is open all the time.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.mode: int = True
+        self.autocommit = False
+
+    def _get(self) -> int:
+        return self.mode
+
+    def _set(self, mode: int) -> None:
+        self.mode = mode
+        if mode is False and not self.in_transaction:
+            self.execute("BEGIN")
+
+    autocommit = property(_get, _set)
+
+    def commit(self) -> None:
+        super().commit()
+        self._set(self.mode)
+
+    def rollback(self) -> None:
+        super().rollback()
+        self._set(self.mode)
+
+
 @pytest.mark.rule("W2", "S2")
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="the attribute came with Python 3.12")
 @pytest.mark.parametrize("autocommit", [False, True])
 async def test_what_python_calls_autocommit_is_left_as_it_was(
-    tmp_path: Path, *, autocommit: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, autocommit: bool
 ) -> None:
-    engine = file_engine(tmp_path / "shop.db", connect_args={"autocommit": autocommit})
+    arguments: dict[str, Any] = {"autocommit": autocommit}
+    if sys.version_info < (3, 12):
+        if autocommit:
+            pytest.skip("an attribute of Python 3.12")
+        monkeypatch.setattr(lending, "LEGACY", -1)
+        arguments = {"factory": Modern}
+    engine = file_engine(tmp_path / "shop.db", connect_args=arguments)
     async with engine.begin() as connection:
         await connection.run_sync(Payment.metadata.create_all)
     store = AsyncStore(engine, owned=True)
@@ -151,8 +187,8 @@ async def test_what_python_calls_autocommit_is_left_as_it_was(
             await claim.complete(answer)
             assert await shop.effects() == effects
         async with engine.connect() as connection:
-            driver = (await connection.get_raw_connection()).driver_connection
-            assert driver._conn.autocommit is autocommit  # type: ignore[union-attr]
+            driver: Any = (await connection.get_raw_connection()).driver_connection
+            assert driver._conn.autocommit is autocommit
 
 
 @pytest.mark.rule("S3")

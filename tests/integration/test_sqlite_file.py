@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 # Statements of stores that have an atomic mode, or begin the effect by a program.
 NOT_OURS = {
+    "claim_fresh",
+    "claim_won",
     "claim_open",
     "claim_lock",
     "savepoint",
