@@ -210,7 +210,7 @@ async def on_asyncpg(settings: Settings) -> AsyncIterator[Driver]:
         yield AsyncpgHands(claim_at_hand().tx)
 
     async with asyncpg.create_pool(settings.url, min_size=1, max_size=settings.size) as pool:
-        store = semel.asyncpg.AsyncStore(pool)
+        store = semel.asyncpg.AsyncStore(pool, acquire_timeout=settings.patience)
         yield Driver(store, lambda: pool.get_size() - pool.get_idle_size(), hands)
 
 

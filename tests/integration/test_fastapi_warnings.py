@@ -10,6 +10,7 @@ import pytest
 from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException, Security
 from fastapi.security import APIKeyCookie, HTTPBearer, OAuth2PasswordBearer
 from starlette.applications import Starlette
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route
 
@@ -91,21 +92,27 @@ SECURED = "PATCH /v1/inner/own/{number}, POST /below/cookie, POST /oauth, POST /
 
 
 @pytest.mark.rule("R2")
-@pytest.mark.parametrize("added", [True, False])
+@pytest.mark.parametrize("how", ["added", "around", "around more", "mounted"])
 @pytest.mark.parametrize("at_start", [True, False])
 async def test_a_middleware_before_security_dependencies_is_warned_of_once(
-    caplog: pytest.LogCaptureFixture, added: bool, at_start: bool
+    caplog: pytest.LogCaptureFixture, how: str, at_start: bool
 ) -> None:
     shop, app = Shop(), secured_service()
     guarded: Any = app
-    if added:
+    target = "/open"
+    if how == "added":
         app.add_middleware(IdempotencyMiddleware, guard=shop.guard, scope=scope_of)
+    elif how == "around more":
+        guarded = shop.guarded(GZipMiddleware(app))
+    elif how == "mounted":
+        guarded = Starlette(routes=[Mount("/shop", shop.guarded(app))])
+        target = "/shop/open"
     else:
         guarded = shop.guarded(app)
     if at_start:
         await start_up(guarded)
     for _ in range(2):
-        await call(guarded, target="/open", key="k", headers=ALICE)
+        assert (await call(guarded, target=target, key="k", headers=ALICE)).status == 200
     [warning] = [text for text in warnings(caplog) if "security" in text]
     assert "semel.fastapi.route_class" in warning
     assert "scope function" in warning
@@ -236,8 +243,9 @@ def test_what_is_said_once_has_an_end() -> None:
 
 
 @pytest.mark.rule("W1", "A1")
+@pytest.mark.parametrize("mounted", [True, False])
 async def test_a_guarded_route_behind_a_guarding_middleware_claims_once(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, mounted: bool
 ) -> None:
     shop = Shop(Mode.ATOMIC)
     api = guarded_router(shop.guard)
@@ -248,14 +256,18 @@ async def test_a_guarded_route_behind_a_guarding_middleware_claims_once(
 
     api.post("/payments")(pay)
     app = service(api)
+    target = "/payments"
+    if mounted:
+        below, app, target = app, FastAPI(), "/below/payments"
+        app.mount("/below", below)
     app.add_middleware(IdempotencyMiddleware, guard=shop.guard, scope=scope_of)
     for replayed in (False, True):
-        reply = await call(app, key="k", headers=ALICE)
+        reply = await call(app, target=target, key="k", headers=ALICE)
         assert (reply.status, reply.replayed) == (200, replayed)
-    await call(app, key="other", headers=ALICE)
+    await call(app, target=target, key="other", headers=ALICE)
     assert (shop.runs, shop.effects) == (2, 2)
     [warning] = [text for text in warnings(caplog) if "twice" in text]
-    assert warning.startswith("POST /payments is guarded twice")
+    assert warning.startswith(f"POST {target} is guarded twice")
 
 
 @pytest.mark.rule("W1", "A1")

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CONNECT_SECONDS = 5.0
+ACQUIRE_SECONDS = 5.0
 
 
 class AsyncStore:
@@ -51,6 +52,7 @@ class AsyncStore:
         tables: Tables | None = None,
         clock: Callable[[], float] | None = None,
         connect: Callable[[], Awaitable[Any]] | None = None,
+        acquire_timeout: float = ACQUIRE_SECONDS,
     ) -> None:
         """Use a pool; nothing is sent yet.
 
@@ -61,12 +63,15 @@ class AsyncStore:
             clock: a time in place of the database's own; for tests.
             connect: makes one more connection, for the thread that renews the
                 leases of joined claims; by default with the pool's own arguments.
+            acquire_timeout: seconds to wait for a connection of the pool, which would
+                wait for ever by itself; then the request is refused with 503.
         """
         self._make = None if isinstance(pool, asyncpg.Pool) else pool
         self._pool = pool if isinstance(pool, asyncpg.Pool) else None
         self._resets: bool | None = None
         self._opening = asyncio.Lock()
         self._connect = connect
+        self._acquire_timeout = acquire_timeout
         self.tables = tables or Tables()
         self.texts = Texts(self.dialect, self.tables, "numbered", clock)
 
@@ -146,9 +151,13 @@ class AsyncStore:
         if self._resets is None:
             self._resets = spares_resets(self.pool)
         try:
-            return Wire(await self.pool.acquire(), self.texts, resets=self._resets)
+            connection = await self.pool.acquire(timeout=self._acquire_timeout)
+        except TimeoutError as error:
+            message = f"no database connection to be had in {self._acquire_timeout:g} seconds"
+            raise StoreUnavailableError(message) from error
         except FAILURES as error:
             raise translated(error) from error
+        return Wire(connection, self.texts, resets=self._resets)
 
     async def give_back(self, wire: AnyWire[Connection]) -> None:
         """Give a connection back to the pool; never raises."""

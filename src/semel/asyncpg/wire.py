@@ -70,12 +70,18 @@ class Wire:
     @property
     def begun(self) -> bool:
         """Whether the database has a transaction open on this connection."""
-        return not self.tx.is_closed() and self.tx.is_in_transaction()
+        return not self._is_closed() and self.tx.is_in_transaction()
 
     @property
     def escaped(self) -> bool:
         """Whether the handler ended the transaction with a statement of its own."""
-        return self._transaction is not None and not self.tx.is_closed() and not self.begun
+        return self._transaction is not None and not self._is_closed() and not self.begun
+
+    def _is_closed(self) -> bool:
+        try:
+            return bool(self.tx.is_closed())
+        except asyncpg.InterfaceError:  # its pool has noticed before us, and let go of it
+            return True
 
     async def end(self) -> None:
         """Roll back what is open.
@@ -87,7 +93,7 @@ class Wire:
         if self._interrupted:
             raise StoreUnavailableError("the connection was left in the middle of a statement")
         transaction, self._transaction = self._transaction, None
-        if transaction is not None and not self.tx.is_closed():
+        if transaction is not None and not self._is_closed():
             await transaction.rollback()
         if self.begun:
             await self.tx.execute("ROLLBACK")
