@@ -209,9 +209,13 @@ async def on_asyncpg(settings: Settings) -> AsyncIterator[Driver]:
     async def hands() -> AsyncIterator[Hands]:
         yield AsyncpgHands(claim_at_hand().tx)
 
-    async with asyncpg.create_pool(settings.url, min_size=1, max_size=settings.size) as pool:
-        store = semel.asyncpg.AsyncStore(pool, acquire_timeout=settings.patience)
+    pool = await asyncpg.create_pool(settings.url, min_size=1, max_size=settings.size)
+    store = semel.asyncpg.AsyncStore(pool, acquire_timeout=settings.patience)
+    try:
         yield Driver(store, lambda: pool.get_size() - pool.get_idle_size(), hands)
+    finally:
+        async with asyncio.timeout(SECONDS):  # or it waits for a lost connection for ever
+            await pool.close()
 
 
 def on_sqlalchemy(

@@ -6,22 +6,18 @@ Nothing depends on it but speed: where a release of asyncpg looks different, `AD
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import asyncpg
 from asyncpg.connresource import ConnectionResource
 from asyncpg.transaction import Transaction, TransactionState
 
-if TYPE_CHECKING:
-    from asyncpg import Connection
-
 ADOPTS = {"_connection", "_state"} <= vars(Transaction).keys() | vars(ConnectionResource).keys()
 
 
-def below(transaction: Any) -> Connection[Any]:  # noqa: ANN401 - its inside is asyncpg's own
-    """Return the connection of a transaction, below the pool's proxy."""
-    connection: Connection[Any] = transaction._connection  # noqa: SLF001
-    return connection
+def beneath(connection: Any) -> Any:  # noqa: ANN401 - its inside is asyncpg's own
+    """Return the connection beneath a pool's proxy, which a pool may let go of at any time."""
+    return getattr(connection, "_con", None) or connection
 
 
 def adopted(transaction: Any) -> Transaction:  # noqa: ANN401
@@ -55,6 +51,20 @@ def spare_reset(connection: Any) -> None:  # noqa: ANN401
     """Let the pool believe, at the next release, that there is nothing to reset."""
     if not isinstance(connection._reset_query, _Spared):  # noqa: SLF001
         connection._reset_query = _Spared(connection)  # noqa: SLF001
+
+
+async def release(pool: asyncpg.Pool[Any], proxy: Any) -> None:  # noqa: ANN401
+    """Give a connection back whose reset is spared.
+
+    A pool does this in a task of its own, which a cancellation can not reach. Here
+    nothing is waited for, so nothing can be cancelled.
+    """
+    holder = getattr(proxy, "_holder", None)
+    spared = isinstance(getattr(beneath(proxy), "_reset_query", None), _Spared)
+    if holder is None or not spared:
+        await pool.release(proxy)
+    else:
+        await holder.release(None)
 
 
 class _Spared(str):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 import asyncpg
 
 from semel.asyncpg.errors import FAILURES, mapped, translated
-from semel.asyncpg.inside import ADOPTS, spares_resets
+from semel.asyncpg.inside import ADOPTS, release, spares_resets
 from semel.asyncpg.wire import Wire
 from semel.core.model import Mode
 from semel.errors import StoreUnavailableError, UsageError
@@ -151,7 +151,10 @@ class AsyncStore:
         if self._resets is None:
             self._resets = spares_resets(self.pool)
         try:
-            connection = await self.pool.acquire(timeout=self._acquire_timeout)
+            # Setting a clock costs something, and mostly there is nothing to wait for.
+            waits = not self.pool.get_idle_size()
+            patience = self._acquire_timeout if waits else None
+            connection = await self.pool.acquire(timeout=patience)
         except TimeoutError as error:
             message = f"no database connection to be had in {self._acquire_timeout:g} seconds"
             raise StoreUnavailableError(message) from error
@@ -168,7 +171,7 @@ class AsyncStore:
             with suppress(Exception):
                 connection.terminate()
         with suppress(Exception):
-            await self.pool.release(connection)
+            await release(self.pool, connection)
 
     async def migrate(self) -> Sequence[int]:
         """Bring the tables to the newest version; returns what was applied."""

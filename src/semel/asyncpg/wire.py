@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import asyncpg
 
 from semel.asyncpg.errors import FAILURES, translated
-from semel.asyncpg.inside import adopted, below, let_go, spare_reset
+from semel.asyncpg.inside import adopted, beneath, let_go, spare_reset
 from semel.errors import StoreUnavailableError, UsageError
 from semel.store.render import CONTROL, Texts
 from semel.store.sqlstate import UNKNOWN
@@ -61,6 +61,7 @@ class Wire:
             resets: send with COMMIT what a pool would send right after it.
         """
         self.tx = connection
+        self._own = beneath(connection)
         self._texts = texts
         self._isolation = isolation
         self._resets = resets
@@ -70,18 +71,12 @@ class Wire:
     @property
     def begun(self) -> bool:
         """Whether the database has a transaction open on this connection."""
-        return not self._is_closed() and self.tx.is_in_transaction()
+        return not self._own.is_closed() and self._own.is_in_transaction()
 
     @property
     def escaped(self) -> bool:
         """Whether the handler ended the transaction with a statement of its own."""
-        return self._transaction is not None and not self._is_closed() and not self.begun
-
-    def _is_closed(self) -> bool:
-        try:
-            return bool(self.tx.is_closed())
-        except asyncpg.InterfaceError:  # its pool has noticed before us, and let go of it
-            return True
+        return self._transaction is not None and not self._own.is_closed() and not self.begun
 
     async def end(self) -> None:
         """Roll back what is open.
@@ -93,10 +88,10 @@ class Wire:
         if self._interrupted:
             raise StoreUnavailableError("the connection was left in the middle of a statement")
         transaction, self._transaction = self._transaction, None
-        if transaction is not None and not self._is_closed():
+        if transaction is not None and not self._own.is_closed():
             await transaction.rollback()
         if self.begun:
-            await self.tx.execute("ROLLBACK")
+            await self._own.execute("ROLLBACK")
 
     async def run(self, statement: Statement) -> Rows:
         """Run one statement.
@@ -119,30 +114,29 @@ class Wire:
         if statement.name == "script":
             return await self._script(statement.params["statements"])
         if statement.name == "raw":
-            await self.tx.execute(statement.params["sql"])
+            await self._own.execute(statement.params["sql"])
             return ()
         sql, values = self._texts.numbered(statement)
-        rows: Rows = await self.tx.fetch(sql, *values)
+        rows: Rows = await self._own.fetch(sql, *values)
         return rows
 
     async def command(self, sql: str) -> object:
         """Send a text without parameters; raises asyncpg's own errors."""
-        return await self.tx.execute(sql)
+        return await self._own.execute(sql)
 
     async def _script(self, statements: Sequence[Statement]) -> Rows:
         """Begin a transaction and send more in the same round trip."""
         transaction = self._new_transaction()
-        connection = below(transaction)
-        await prepare(self._texts, statements, connection, self.tx.execute)
+        await prepare(self._texts, statements, self._own, self._own.execute)
         begin, *rest = statements
         text = self._texts.script([begin])
         if self._isolation:
             text += f" ISOLATION LEVEL {self._isolation.replace('_', ' ')}"
         try:
-            status = await self.tx.execute(f"{text};{self._texts.script(rest)}")
+            status = await self._own.execute(f"{text};{self._texts.script(rest)}")
         except asyncpg.PostgresError as error:
             if error.sqlstate == UNKNOWN:
-                self._texts.prepared.discard(connection)
+                self._texts.prepared.discard(self._own)
             raise
         finally:
             if self.begun:
@@ -152,7 +146,7 @@ class Wire:
     def _new_transaction(self) -> Transaction:
         if self.begun:
             raise UsageError("the connection has a transaction open that is not Semel's")
-        return self.tx.transaction(isolation=self._isolation)
+        return self._own.transaction(isolation=self._isolation)
 
     async def _control(self, name: str) -> None:
         if name == "begin":
@@ -160,7 +154,7 @@ class Wire:
             await transaction.start()
             self._transaction = transaction
         elif name in ("savepoint", "rollback_to"):
-            await self.tx.execute(self._texts.control(name))
+            await self._own.execute(self._texts.control(name))
         else:
             transaction, self._transaction = self._transaction, None
             if transaction is None:
@@ -174,7 +168,6 @@ class Wire:
         if not self._resets:
             await transaction.commit()
             return
-        connection = below(transaction)
         let_go(transaction)
-        await connection.execute(f"COMMIT;{connection.get_reset_query()}")
-        spare_reset(connection)
+        await self._own.execute(f"COMMIT;{self._own.get_reset_query()}")
+        spare_reset(self._own)
