@@ -55,7 +55,6 @@ async def postgres_shop(request: pytest.FixtureRequest, pg_database: str) -> Asy
         yield opened
 
 
-@pytest.mark.rule("W2")
 async def test_a_session_made_before_the_claim_joins_it(shop: Shop) -> None:
     async with shop.session() as session:
         claim = await shop.claim()
@@ -90,7 +89,7 @@ async def test_a_begin_block_round_the_answer(shop: Shop) -> None:
     assert await shop.effects() == ["a"]
 
 
-@pytest.mark.rule("W2", "O2")
+@pytest.mark.rule("O2")
 async def test_a_failed_flush_that_was_swallowed_is_not_a_success(shop: Shop) -> None:
     """SQLAlchemy has rolled back by itself: the database would commit, with nothing in it."""
     claim = await shop.claim()
@@ -105,7 +104,7 @@ async def test_a_failed_flush_that_was_swallowed_is_not_a_success(shop: Shop) ->
     assert await shop.effects() == []
 
 
-@pytest.mark.rule("W2", "A2")
+@pytest.mark.rule("A2")
 async def test_authentication_inside_a_begin_block(shop: Shop) -> None:
     with gathering():
         async with shop.session.begin() as session:
@@ -118,7 +117,7 @@ async def test_authentication_inside_a_begin_block(shop: Shop) -> None:
     assert await shop.effects() == ["a"]
 
 
-@pytest.mark.rule("W2", "A2")
+@pytest.mark.rule("A2")
 async def test_authentication_through_the_same_session(driver: str, database: str) -> None:
     """What it did before the claim is committed, and its connection is free for the claim."""
     async with orm_shop(database, driver, size=1) as shop:
@@ -136,7 +135,6 @@ async def test_authentication_through_the_same_session(driver: str, database: st
         assert await shop.effects() == ["seen"]
 
 
-@pytest.mark.rule("W2")
 async def test_what_is_pending_and_can_not_be_delivered_fails_the_claim(shop: Shop) -> None:
     async with shop.session() as session:
         with gathering():
@@ -152,7 +150,7 @@ async def test_what_is_pending_and_can_not_be_delivered_fails_the_claim(shop: Sh
     assert not await shop.replays()
 
 
-@pytest.mark.rule("O2", "W2")
+@pytest.mark.rule("O2")
 async def test_a_swallowed_error_is_not_a_success(postgres_shop: Shop) -> None:
     shop = postgres_shop
     claim = await shop.claim()
@@ -167,7 +165,7 @@ async def test_a_swallowed_error_is_not_a_success(postgres_shop: Shop) -> None:
     assert await shop.effects() == []
 
 
-@pytest.mark.rule("O2", "W2")
+@pytest.mark.rule("O2")
 async def test_an_error_swallowed_on_the_connection_is_not_a_success(postgres_shop: Shop) -> None:
     shop = postgres_shop
     claim = await shop.claim()
@@ -179,7 +177,7 @@ async def test_an_error_swallowed_on_the_connection_is_not_a_success(postgres_sh
     assert await shop.effects() == []
 
 
-@pytest.mark.rule("W2", "A5")
+@pytest.mark.rule("A5")
 @pytest.mark.parametrize("also", [[], ["BEGIN"]])
 async def test_a_commit_as_text_leaves_the_key_in_doubt(
     postgres_shop: Shop, also: list[str]
@@ -278,7 +276,7 @@ async def test_outside_a_claim_a_session_is_like_any_other(shop: Shop) -> None:
     assert await shop.effects() == ["a"]
 
 
-@pytest.mark.rule("O5", "W2")
+@pytest.mark.rule("O5")
 async def test_a_released_claim_leaves_sessions_that_can_be_closed(shop: Shop) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

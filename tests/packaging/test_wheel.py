@@ -1,24 +1,13 @@
-"""The wheel works as installed, with the source out of reach.
-
-Each environment is empty but for the wheel and, where a test asks for an extra,
-the distributions that the extra declares and those that they declare in turn.
-They are linked from the environment that runs the tests: nothing is downloaded,
-and a dependency that pyproject.toml forgot is missing here too.
-"""
+"""The wheel works as installed, with the source out of reach."""
 
 from __future__ import annotations
 
 import subprocess
-import sys
-import venv
-import zipfile
-from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+
+from packages import Built, build, files_in, install
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "semel"
@@ -31,81 +20,6 @@ for module in pkgutil.walk_packages(semel.core.__path__, "semel.core."):
     importlib.import_module(module.name)
 print(semel.__file__)
 """
-
-
-class Built(NamedTuple):
-    """The two files of a release."""
-
-    wheel: Path
-    sdist: Path
-
-
-class Environment(NamedTuple):
-    """An environment that Semel is installed in."""
-
-    folder: Path
-
-    @property
-    def site(self) -> Path:
-        """Where its distributions are."""
-        return next(self.folder.glob("lib/python*/site-packages"))
-
-    def run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run one of its programs, far from the source and without our environment variables."""
-        command = [str(self.folder / "bin" / program), *arguments]
-        return subprocess.run(
-            command, cwd=self.folder, env={}, capture_output=True, text=True, check=False
-        )
-
-
-def build(source: Path, target: Path) -> Built:
-    """Build wheel and source distribution with what is installed: no isolation, no network."""
-    command = [sys.executable, "-m", "hatchling", "build", "--directory", str(target)]
-    subprocess.run(command, cwd=source, check=True, capture_output=True)
-    return Built(next(target.glob("*.whl")), next(target.glob("*.tar.gz")))
-
-
-def files_in(wheel: Path) -> set[str]:
-    """Return the names of the files in a wheel."""
-    with zipfile.ZipFile(wheel) as archive:
-        return set(archive.namelist())
-
-
-def install(folder: Path, wheel: Path, *extras: str) -> Environment:
-    """Make an environment of the wheel and what these extras declare."""
-    venv.create(folder, symlinks=True)
-    environment = Environment(folder)
-    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install"]
-    options = ["--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"]
-    subprocess.run([*pip, *options, str(wheel)], check=True)
-    installed = metadata.Distribution.at(next(environment.site.glob("semel-*.dist-info")))
-    for distribution in declared(installed, frozenset(extras)):
-        tops = {file.parts[0] for file in distribution.files or ()} - {"..", "__pycache__"}
-        for top in tops:
-            (environment.site / top).symlink_to(str(distribution.locate_file(top)))
-    return environment
-
-
-def declared(semel: metadata.Distribution, extras: frozenset[str]) -> list[metadata.Distribution]:
-    """Return the distributions that these extras need, as far as metadata says so."""
-    found: dict[str, metadata.Distribution] = {"semel": semel}
-    todo = [("semel", extras)]
-    done = set()
-    while todo:
-        name, asked = step = todo.pop()
-        if step in done:
-            continue
-        done.add(step)
-        for requirement in map(Requirement, found[name].requires or ()):
-            marker = requirement.marker
-            if marker and not any(marker.evaluate({"extra": extra}) for extra in ("", *asked)):
-                continue
-            needed = canonicalize_name(requirement.name)
-            if needed not in found:
-                found[needed] = metadata.distribution(needed)
-            todo.append((needed, frozenset(requirement.extras)))
-    del found["semel"]
-    return list(found.values())
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +56,15 @@ def test_without_extras_the_standard_library_is_enough(built: Built, tmp_path: P
 @pytest.mark.rule("Q5")
 @pytest.mark.parametrize(
     ("extra", "modules"),
-    [("cli", "semel.cli"), ("postgres", "semel.psycopg"), ("all", "semel.cli, semel.psycopg")],
+    [
+        ("cli", "semel.cli"),
+        ("postgres", "semel.psycopg"),
+        ("asyncpg", "semel.asyncpg"),
+        ("sqlalchemy", "semel.sqlalchemy"),
+        ("aiosqlite", "semel.sqlalchemy, aiosqlite"),
+        ("fastapi", "semel.fastapi"),
+        ("all", "semel.cli, semel.psycopg, semel.asyncpg, semel.sqlalchemy, semel.fastapi"),
+    ],
 )
 def test_an_extra_brings_all_that_its_modules_need(
     built: Built, tmp_path: Path, extra: str, modules: str

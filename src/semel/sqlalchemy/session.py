@@ -12,7 +12,7 @@ whenever it was made; anywhere else it is a session like any other.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, overload
 
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
@@ -122,13 +122,29 @@ def _shared_of(claim: AsyncClaim[Any]) -> SharedConnection | None:
     return wire if isinstance(wire, SharedConnection) else None
 
 
+# The options are those of SQLAlchemy's own.
+@overload
 def async_sessionmaker(
     engine: AsyncEngine,
     *,
-    class_: type[AnySession] = AsyncSession,  # type: ignore[assignment] # the default's own type
+    class_: type[AnySession],
+    sync_session_class: type[Session] = ...,
+    **options: Any,  # noqa: ANN401
+) -> plain_sessionmaker[AnySession]: ...
+@overload
+def async_sessionmaker(
+    engine: AsyncEngine,
+    *,
+    sync_session_class: type[Session] = ...,
+    **options: Any,  # noqa: ANN401
+) -> plain_sessionmaker[AsyncSession]: ...
+def async_sessionmaker(
+    engine: AsyncEngine,
+    *,
+    class_: type[Any] = AsyncSession,
     sync_session_class: type[Session] = JoiningSession,
-    **options: Any,  # noqa: ANN401 - those of SQLAlchemy's
-) -> plain_sessionmaker[AnySession]:
+    **options: Any,
+) -> plain_sessionmaker[Any]:
     """Return SQLAlchemy's `async_sessionmaker`, whose sessions join.
 
     Args:
