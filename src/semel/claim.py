@@ -6,11 +6,9 @@ part effect and claim (rule O5).
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from contextvars import Context
 from typing import Any, Generic, TypeVar
 
 from semel.core.decide import decide
@@ -39,6 +37,7 @@ from semel.events import Event, EventHook, EventName, emit, is_heard
 from semel.heartbeat import Heartbeat
 from semel.participants import Participant
 from semel.remembered import Remembered
+from semel.shielding import put_off, shielded
 from semel.store import programs
 from semel.store.protocol import AsyncStore, AsyncUnit
 from semel.store.statement import Steps
@@ -48,57 +47,6 @@ Tx = TypeVar("Tx")
 
 # Looks after a settlement that failed: the database may be restarting.
 LOOK_TRIES = 3
-
-
-class _Steadfast:
-    """A task as others wait for it: to cancel who waits does not cancel the task.
-
-    The one who waits hears of its cancellation when the task is done. Future-compatible
-    as `asyncio.Task` asks for, with less work than `asyncio.shield`, and without waking
-    the waiting task in between.
-    """
-
-    __slots__ = ("_asyncio_future_blocking", "_task")
-
-    def __init__(self, task: asyncio.Task[Any]) -> None:
-        self._task = task
-        self._asyncio_future_blocking = False
-
-    def __await__(self) -> Generator[_Steadfast, None, None]:
-        if not self._task.done():
-            self._asyncio_future_blocking = True
-            yield self
-
-    def get_loop(self) -> asyncio.AbstractEventLoop:
-        return self._task.get_loop()
-
-    def add_done_callback(
-        self, callback: Callable[[asyncio.Task[Any]], object], *, context: Context | None = None
-    ) -> None:
-        self._task.add_done_callback(callback, context=context)
-
-    def cancel(self, msg: object = None) -> bool:
-        del msg
-        return False
-
-
-async def shielded(work: Coroutine[Any, Any, T]) -> T:
-    """Finish some work although this task is cancelled; then be cancelled.
-
-    Raises:
-        asyncio.CancelledError: this task was cancelled meanwhile; its cause is what
-            the work raised, `None` where it succeeded.
-    """
-    task = asyncio.create_task(work)
-    try:
-        await _Steadfast(task)
-    except asyncio.CancelledError as cancelled:
-        if task.cancelled():
-            raise
-        raise cancelled from task.exception()
-    except Exception:  # noqa: BLE001, S110 - raised below by task.result()
-        pass
-    return task.result()
 
 
 class AsyncClaim(Generic[Tx]):
@@ -197,7 +145,12 @@ class AsyncClaim(Generic[Tx]):
             ClaimClosedError: the claim was settled before.
         """
         self._close()
-        await shielded(self._finish(self._complete(answer)))
+        work = self._finish(self._complete(answer))
+        # What is no success may have to wait for another connection, with a time-out.
+        if self._store.steady and answer.status < 400:  # noqa: PLR2004
+            await put_off(work)
+        else:
+            await shielded(work)
 
     async def release(self) -> None:
         """Roll everything back and give the key back; a second call does nothing."""
@@ -235,7 +188,7 @@ class AsyncClaim(Generic[Tx]):
         # The completion itself proves a success; nothing else would prove the rest.
         failing = answer.status >= 400  # noqa: PLR2004 - rule O2
         if self.unit.escaped or (failing and await self._has_escaped()):
-            await self._escape()
+            await shielded(self._escape())
             message = "the handler ended the claim's transaction itself"
             raise CommitFailedError(message, InDoubt())
         if failing:
@@ -244,7 +197,7 @@ class AsyncClaim(Generic[Tx]):
             if not failing:
                 await self._discard()
             self._after_commit.clear()
-            await self._give_back()
+            await shielded(self._give_back())
             return
         try:
             if not failing:
@@ -253,7 +206,7 @@ class AsyncClaim(Generic[Tx]):
             await self.unit.run(self._settling(answer))
         except SemelError as error:
             await self.unit.close()
-            await self._fail(error)
+            await shielded(self._fail(error))
         else:
             await self.unit.close()
         if failing:

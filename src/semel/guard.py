@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, Generic, Self, TypeAlias, TypeVar
 
-from semel.claim import AsyncClaim, shielded
+from semel.claim import AsyncClaim
 from semel.core.decide import decide
 from semel.core.fingerprint import Fingerprinter, RequestImage
 from semel.core.identity import Scope, identify, lock_id
@@ -44,6 +44,7 @@ from semel.events import Event, EventHook, EventName, emit, is_heard
 from semel.heartbeat import Heartbeat
 from semel.participants import early
 from semel.remembered import Remembered
+from semel.shielding import shielded
 from semel.store import programs
 from semel.store.protocol import AsyncStore, AsyncUnit
 from semel.store.statement import Steps

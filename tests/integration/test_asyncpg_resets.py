@@ -23,6 +23,7 @@ from servers import OwnPostgres
 TABLE = "CREATE TABLE effect (what text UNIQUE DEFERRABLE INITIALLY DEFERRED)"
 INSERT = "INSERT INTO effect (what) VALUES ($1)"
 APPLICATION = "semel-resets"
+IMAGE = RequestImage("POST", "/pay", b"", (), b"500")
 
 
 @asynccontextmanager
@@ -37,8 +38,7 @@ async def guarded(url: str, **settings: Any) -> AsyncIterator[AsyncGuard[Any]]:
 
 async def claim(guard: AsyncGuard[Any], key: str) -> AsyncClaim[Any]:
     restore(None)
-    image = RequestImage("POST", "/pay", b"", (), b"500")
-    found = await guard.acquire("shop", key, guard.fingerprint(image))
+    found = await guard.acquire("shop", key, guard.fingerprint(IMAGE))
     assert isinstance(found, AsyncClaim)
     return found
 
@@ -112,6 +112,12 @@ async def test_a_request_takes_four_round_trips(own_postgres: OwnPostgres) -> No
         await held.tx.execute(INSERT, "paid")
         await held.complete(ANSWER)
         sent = own_postgres.statements(APPLICATION)[seen:]
+        await guard.acquire("shop", "k", guard.fingerprint(IMAGE))
+        guard._remembered._identities.clear()
+        await guard.acquire("shop", "k", guard.fingerprint(IMAGE))
+        repeats = own_postgres.statements(APPLICATION)[seen + len(sent) :]
+    # A repeat leaves nothing to reset: Semel's own statements touch no setting that stays.
+    assert [text[:8] for text in repeats] == ["SELECT c", "BEGIN;EX", "SELECT c", "ROLLBACK"]
     starts = ["BEGIN;EXECUTE", "INSERT INTO effect", "WITH completed", "COMMIT;SELECT"]
     assert [text.startswith(start) for text, start in zip(sent, starts, strict=True)] == [True] * 4
 

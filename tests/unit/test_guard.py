@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from semel import memory
-from semel.claim import AsyncClaim, shielded
+from semel.claim import AsyncClaim
 from semel.core.fingerprint import RequestImage
 from semel.core.identity import SHARED, identify
 from semel.core.model import Answer, InFlight, Mode, Replay, Status
@@ -111,38 +111,6 @@ async def test_a_guard_for_a_route_shares_store_and_memory() -> None:
         await (await claim_of(route)).complete(PAID)
         assert identify("shop", "k") in guard._remembered
         assert await guard.acquire("shop", "k", guard.fingerprint(IMAGE)) == Replay(PAID)
-
-
-@pytest.mark.rule("O5")
-async def test_shielded_work_is_finished_however_often_it_is_cancelled() -> None:
-    steps: list[str] = []
-    gate = asyncio.Event()
-
-    async def work() -> str:
-        steps.append("begun")
-        await gate.wait()
-        steps.append("done")
-        return "result"
-
-    task = asyncio.ensure_future(shielded(work()))
-    await asyncio.sleep(0)
-    for _ in range(3):
-        task.cancel()
-        await asyncio.sleep(0)
-    assert steps == ["begun"]
-    gate.set()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert steps == ["begun", "done"]
-    assert await shielded(work()) == "result"
-
-
-async def test_shielded_work_raises_its_own_error() -> None:
-    async def work() -> None:
-        raise KeyError
-
-    with pytest.raises(KeyError):
-        await shielded(work())
 
 
 @pytest.mark.rule("A3")

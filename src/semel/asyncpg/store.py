@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, cast
 
 import asyncpg
 
@@ -44,6 +44,7 @@ class AsyncStore:
     claims_in_transaction = False
     lazy_effect = False
     scripts = ADOPTS
+    steady = True
 
     def __init__(
         self,
@@ -164,7 +165,8 @@ class AsyncStore:
 
     async def give_back(self, wire: AnyWire[Connection]) -> None:
         """Give a connection back to the pool; never raises."""
-        connection: Any = wire.tx
+        assert isinstance(wire, Wire)  # noqa: S101 - this store's own
+        connection = wire.connection
         try:
             await wire.end()
         except Exception:  # noqa: BLE001 - a connection in doubt is not given back alive
@@ -215,4 +217,4 @@ def legible() -> Iterator[None]:
 
 
 async def _close(wire: AnyWire[Any]) -> None:
-    await wire.tx.close()
+    await cast("Wire", wire).connection.close()

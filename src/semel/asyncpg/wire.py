@@ -37,7 +37,7 @@ class Wire:
     """One connection; see `semel.store.unit.Wire`.
 
     Attributes:
-        tx: the connection, inside the claim's transaction.
+        connection: the pool's proxy of it, or the connection itself.
         touched: false; the application has nothing but `tx`.
     """
 
@@ -58,15 +58,23 @@ class Wire:
             texts: the statements.
             isolation: the level of transactions, as asyncpg spells it; the
                 database's default where it is `None`.
-            resets: send with COMMIT what a pool would send right after it.
+            resets: send with COMMIT what a pool would send right after it, and spare
+                it where the application had no part in what was sent.
         """
-        self.tx = connection
+        self.connection = connection
+        self._lent = False
         self._own = beneath(connection)
         self._texts = texts
         self._isolation = isolation
         self._resets = resets
         self._transaction: Transaction | None = None
         self._interrupted = False
+
+    @property
+    def tx(self) -> Connection:
+        """The connection, inside the claim's transaction."""
+        self._lent = True
+        return self.connection
 
     @property
     def begun(self) -> bool:
@@ -92,6 +100,8 @@ class Wire:
             await transaction.rollback()
         if self.begun:
             await self._own.execute("ROLLBACK")
+        if self._resets and not self._lent:
+            spare_reset(self._own)  # Semel's own statements leave nothing behind
 
     async def run(self, statement: Statement) -> Rows:
         """Run one statement.

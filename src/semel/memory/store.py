@@ -35,6 +35,7 @@ class AsyncStore:
     claims_in_transaction = False
     lazy_effect = False
     scripts = False
+    steady = True
     statements: ClassVar[type[Statements]] = Statements
 
     def __init__(

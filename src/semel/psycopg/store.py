@@ -39,6 +39,7 @@ class AsyncStore:
     claims_in_transaction = False
     lazy_effect = False
     scripts = True
+    steady = False  # since Python 3.12 `wait_for`, which psycopg uses, is such a time-out
 
     def __init__(
         self,

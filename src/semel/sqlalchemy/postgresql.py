@@ -59,6 +59,7 @@ class PostgresStore:
         """Use an engine; raises `UsageError` for an unknown driver."""
         self.tables = tables
         self.scripts = True
+        self.steady = engine.dialect.driver == "asyncpg"
         self._engine = engine
         self._texts = Texts(self.dialect, tables, "numbered", clock)
         self._line = driver_wire(engine)

@@ -39,6 +39,7 @@ class SqliteStore:
     claims_in_transaction = True
     lazy_effect = True
     scripts = False
+    steady = False
 
     def __init__(
         self,

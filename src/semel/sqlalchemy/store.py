@@ -94,6 +94,11 @@ class AsyncStore:
         """Whether several statements can be sent in one round trip."""
         return self._store.scripts
 
+    @property
+    def steady(self) -> bool:
+        """Whether its statements wait for futures alone; see `semel.shielding`."""
+        return self._store.steady
+
     async def open(self) -> None:
         """Make sure that a connection can be had; raises `StoreUnavailableError`."""
         await self._store.open()

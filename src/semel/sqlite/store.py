@@ -40,6 +40,7 @@ class AsyncStore:
     claims_in_transaction = True
     lazy_effect = True
     scripts = False
+    steady = False
 
     def __init__(
         self,

@@ -80,6 +80,8 @@ class AsyncStore(Protocol[Tx_co]):
             round them.
         lazy_effect: the effect's transaction begins at the handler's first
             statement, by the driver itself.
+        steady: its statements wait for futures alone, and no time-out of theirs cancels
+            the task that waits; see `semel.shielding`.
         scripts: several statements can be sent in one round trip.
     """
 
@@ -95,6 +97,8 @@ class AsyncStore(Protocol[Tx_co]):
     def lazy_effect(self) -> bool: ...  # noqa: D102
     @property
     def scripts(self) -> bool: ...  # noqa: D102
+    @property
+    def steady(self) -> bool: ...  # noqa: D102
 
     def unit(self) -> AsyncUnit[Tx_co]:
         """Return a unit that borrows a connection when it first needs one."""

@@ -23,7 +23,7 @@ from contextlib import suppress
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
-from semel.claim import AsyncClaim, shielded
+from semel.claim import AsyncClaim
 from semel.core.fingerprint import RequestImage
 from semel.core.problem import BODY_TOO_LARGE, SCOPE_MISSING, STORE_UNAVAILABLE
 from semel.errors import (
@@ -36,6 +36,7 @@ from semel.errors import (
 )
 from semel.events import Event, emit
 from semel.guard import current, restore
+from semel.shielding import shielded
 from semel.web.held import HeldAnswer
 from semel.web.notices import Notices
 from semel.web.problems import from_outcome, to_answer
@@ -327,7 +328,7 @@ class Exchange:
         try:
             await self._claimed.complete(answer)
         except asyncio.CancelledError as cancelled:
-            # The claim was settled all the same; see `semel.claim.shielded`.
+            # The claim was settled all the same; see `semel.shielding`.
             if cancelled.__cause__ is None:
                 self._phase = Phase.SETTLED
                 raise
