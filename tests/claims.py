@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from semel.core.decide import decide
 from semel.core.model import Answer, Identity, Mode, NewClaim
 from semel.store.programs import (
-    Held,
     Judge,
     acquire_atomic,
     acquire_joined,
@@ -18,6 +17,7 @@ from semel.store.programs import (
     settle_joined,
 )
 from semel.store.statement import COMMIT
+from semel.store.values import Held
 
 if TYPE_CHECKING:
     from semel.core.model import Decision

@@ -41,6 +41,7 @@ from semel.shielding import put_off, shielded
 from semel.store import programs
 from semel.store.protocol import AsyncStore, AsyncUnit
 from semel.store.statement import Steps
+from semel.store.values import Held
 
 T = TypeVar("T")
 Tx = TypeVar("Tx")
@@ -87,7 +88,8 @@ class AsyncClaim(Generic[Tx]):
         self.unit = unit
         self._store = store
         self._new = new
-        self._held = programs.Held(new.identity, new.owner, new.retention, granted.place)
+        self._transaction = granted.transaction
+        self._held = Held(new.identity, new.owner, new.retention, granted.place)
         self._options = options
         self._route = route
         self._heartbeat = heartbeat
@@ -267,7 +269,17 @@ class AsyncClaim(Generic[Tx]):
             return False
         try:
             return not await self.unit.run(programs.prove(self._held))
-        except StoreError:  # aborted or gone: the database has rolled it back
+        except StoreError:  # aborted or gone: the database has rolled back what was open
+            await self.unit.close()
+            return await self._was_committed()
+
+    async def _was_committed(self) -> bool:
+        """Say whether the handler committed the effect's transaction, as the database knows."""
+        if self._transaction is None:
+            return False
+        try:
+            return await self._store.run(programs.was_committed(self._transaction), writes=False)
+        except StoreError:
             return False
 
     async def _fail(self, error: Exception) -> None:
@@ -300,7 +312,8 @@ class AsyncClaim(Generic[Tx]):
             return None if isinstance(decision, Execute) else decision
         if self._new.mode is Mode.ATOMIC:
             return InDoubt()  # visible although it was never completed: it escaped
-        if isinstance(error, ClaimLostError):  # ours, and still not completed: it escaped
+        # Ours, and still not completed: it escaped, at once or before it failed.
+        if isinstance(error, ClaimLostError) or await self._was_committed():
             await self._escape()
             return InDoubt()
         with suppress(StoreError):

@@ -48,6 +48,7 @@ from semel.shielding import shielded
 from semel.store import programs
 from semel.store.protocol import AsyncStore, AsyncUnit
 from semel.store.statement import Steps
+from semel.store.values import Held
 
 Tx = TypeVar("Tx")
 
@@ -75,6 +76,18 @@ def restore(claim: AsyncClaim[Any] | None) -> None:
     An application that calls another one in-process shares its context with it.
     """
     _current.set(claim)
+
+
+class _Trace:
+    """Whether a program was started, which takes a connection first."""
+
+    def __init__(self) -> None:
+        self.started = False
+
+    def of(self, steps: Steps[Decision]) -> Steps[Decision]:
+        """Return the program, watched."""
+        self.started = True
+        return (yield from steps)
 
 
 class AsyncGuard(Generic[Tx]):
@@ -234,13 +247,14 @@ class AsyncGuard(Generic[Tx]):
         failure: SemelError | None = None
         give_up = time.monotonic() + ACQUIRE_SECONDS
         for _ in range(ACQUIRE_TRIES):
-            unit = self.store.unit()
+            unit, trace = self.store.unit(), _Trace()
             try:
-                decision = await unit.run(self._acquiring(new, judge))
+                decision = await unit.run(self._acquiring(new, judge, trace))
                 opens = new.mode is not Mode.ATOMIC and not self.store.lazy_effect
                 if isinstance(decision, Execute) and opens:
-                    held = programs.Held(new.identity, new.owner, new.retention)
-                    await unit.run(programs.open_effect(held, new.idle_timeout, new.lock))
+                    held = Held(new.identity, new.owner, new.retention)
+                    effect = programs.open_effect(held, new.idle_timeout, new.lock)
+                    decision = dataclasses.replace(decision, transaction=await unit.run(effect))
             except (StoreUnavailableError, StoreConflictError) as error:
                 failure = error
                 await shielded(unit.close())
@@ -248,7 +262,7 @@ class AsyncGuard(Generic[Tx]):
                     break
                 continue
             except BaseException:
-                await shielded(self._give_up(unit, new))
+                await shielded(self._give_up(unit, new, sent=trace.started))
                 raise
             if not isinstance(decision, Execute):
                 await shielded(unit.close())
@@ -256,17 +270,18 @@ class AsyncGuard(Generic[Tx]):
         message = f"the claim could not be made: {failure}"
         raise StoreUnavailableError(message) from failure
 
-    def _acquiring(self, new: NewClaim, judge: programs.Judge) -> Steps[Decision]:
+    def _acquiring(self, new: NewClaim, judge: programs.Judge, trace: _Trace) -> Steps[Decision]:
         if new.mode is Mode.ATOMIC:
             return programs.acquire_atomic(new, judge, scripts=self.store.scripts)
-        return programs.acquire_joined(new, judge, transaction=self.store.claims_in_transaction)
+        in_transaction = self.store.claims_in_transaction
+        return trace.of(programs.acquire_joined(new, judge, transaction=in_transaction))
 
-    async def _give_up(self, unit: AsyncUnit[Tx], new: NewClaim) -> None:
+    async def _give_up(self, unit: AsyncUnit[Tx], new: NewClaim, *, sent: bool) -> None:
         """Leave nothing behind when the acquire itself is cut short."""
         await unit.close()
-        if new.mode is Mode.ATOMIC:
+        if new.mode is Mode.ATOMIC or not sent:
             return
-        held = programs.Held(new.identity, new.owner, new.retention)
+        held = Held(new.identity, new.owner, new.retention)
         try:
             await self.store.run(programs.release(held))
         except SemelError as error:  # the lease runs out by itself

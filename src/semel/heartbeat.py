@@ -17,9 +17,10 @@ from dataclasses import dataclass
 
 from semel.errors import SemelError
 from semel.events import Event, EventHook, emit
-from semel.store.programs import Held, renew
+from semel.store.programs import renew
 from semel.store.protocol import Link
 from semel.store.statement import pump
+from semel.store.values import Held
 
 # Renewals per lease: two may fail before the lease runs out.
 BEATS_PER_LEASE = 3

@@ -18,9 +18,9 @@ from semel.core.model import Identity, InFlight, Mode
 from semel.errors import CommitFailedError, StoreUnavailableError
 from semel.events import Event
 from semel.heartbeat import Heartbeat
-from semel.store.programs import Held
 from semel.store.protocol import Link
 from semel.store.statement import Rows, Statement
+from semel.store.values import Held
 
 LEASE = 0.6
 

@@ -42,6 +42,7 @@ NOT_OURS = {
     "savepoint",
     "rollback_to",
     "effect_open",
+    "effect_outcome",
     "effect_proof",
     "raw",
 }

@@ -136,11 +136,13 @@ class Execute:
         token: the fencing token of this acquire.
         takeover: another owner held the claim before and lost it.
         place: where the store keeps the row, if it tells; for the completion.
+        transaction: the name of a joined claim's transaction, if it has one.
     """
 
     token: int
     takeover: bool = False
     place: str | None = None
+    transaction: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

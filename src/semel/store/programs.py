@@ -16,12 +16,11 @@ ran, the caller rolls back and looks once (`semel.guard` does).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from dataclasses import replace
+from typing import TypeAlias
 
-from semel.core.answer import pack_headers, unpack_headers
+from semel.core.answer import pack_headers
 from semel.core.model import (
     Answer,
     Decision,
@@ -31,7 +30,6 @@ from semel.core.model import (
     InFlight,
     Mode,
     NewClaim,
-    Status,
 )
 from semel.errors import (
     ClaimLostError,
@@ -49,29 +47,20 @@ from semel.store.statement import (
     Steps,
     script,
 )
+from semel.store.values import (
+    KEPT_PLACE,
+    Held,
+    found_in,
+    held_params,
+    identity_params,
+    new_params,
+    setting,
+)
 
 Judge: TypeAlias = Callable[[Found], Decision]
 
 # Under contention on one key they come in a row; each is cheap: no handler has run.
 ACQUIRE_TRIES = 8
-
-# The place of a row that the transaction keeps in a setting of its own.
-KEPT_PLACE = "kept"
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What an owner needs to prove that a claim is still its own.
-
-    Attributes:
-        place: where the store keeps the row that this transaction wrote (atomic);
-            `KEPT_PLACE` where only the transaction knows.
-    """
-
-    identity: Identity
-    owner: bytes
-    retention: float
-    place: str | None = None
 
 
 def acquire_atomic(new: NewClaim, judge: Judge, *, scripts: bool) -> Steps[Decision]:
@@ -116,7 +105,7 @@ def _acquire_fresh(new: NewClaim, judge: Judge) -> Steps[Decision | None]:
         decide: a row is to be taken over, or the connection would not take the script.
     """
     attempt = script(
-        BEGIN, Statement("claim_fresh", _new_params(new)), SAVEPOINT, Statement("claim_won")
+        BEGIN, Statement("claim_fresh", new_params(new)), SAVEPOINT, Statement("claim_won")
     )
     try:
         won = yield attempt
@@ -134,7 +123,7 @@ def _acquire_fresh(new: NewClaim, judge: Judge) -> Steps[Decision | None]:
 
 
 def _claim_in_transaction(new: NewClaim, judge: Judge) -> Steps[Decision]:
-    opened = yield Statement("claim_open", _new_params(new))
+    opened = yield Statement("claim_open", new_params(new))
     if opened:
         return _granted(opened[0], takeover=False)
     found = yield from look(new.identity, new.lock)
@@ -145,7 +134,7 @@ def _claim_in_transaction(new: NewClaim, judge: Judge) -> Steps[Decision]:
         return decision
     # The row was made in another mode. The lock first, so that a rival in
     # atomic mode is answered at once instead of waiting for our row.
-    locked = yield Statement("claim_lock", _new_params(new))
+    locked = yield Statement("claim_lock", new_params(new))
     if not locked[0][0]:
         return InFlight()
     return (yield from _take(new, found, decision))
@@ -185,7 +174,7 @@ def acquire_joined(new: NewClaim, judge: Judge, *, transaction: bool) -> Steps[D
 
 
 def _claim_by_itself(new: NewClaim, judge: Judge) -> Steps[Decision | None]:
-    inserted = yield Statement("claim_insert", _new_params(new))
+    inserted = yield Statement("claim_insert", new_params(new))
     if inserted:
         return Execute(token=inserted[0][0])
     found = yield from look(new.identity, None)
@@ -201,7 +190,7 @@ def _take(new: NewClaim, found: Found, decision: Execute) -> Steps[Decision]:
     """Take over exactly the row that was judged; whoever was quicker has it."""
     taken = yield Statement(
         "claim_take",
-        {**_new_params(new), "seen_owner": found.owner, "seen_token": found.token},
+        {**new_params(new), "seen_owner": found.owner, "seen_token": found.token},
     )
     if not taken:
         return InFlight()
@@ -223,11 +212,11 @@ def look(identity: Identity, lock: int | None = None) -> Steps[Found | None]:
         lock: the claim's advisory lock, to learn whether an atomic claim that
             is visible although it is in progress has lost its owner.
     """
-    rows = yield Statement("claim_look", {**_identity_params(identity), "lock": lock})
-    return _found(rows[0]) if rows else None
+    rows = yield Statement("claim_look", {**identity_params(identity), "lock": lock})
+    return found_in(rows[0]) if rows else None
 
 
-def open_effect(held: Held, idle_timeout: float, lock: int) -> Steps[None]:
+def open_effect(held: Held, idle_timeout: float, lock: int) -> Steps[str | None]:
     """Begin the effect's transaction of a joined claim.
 
     Under an isolation level that reads from a snapshot the claim's row is locked
@@ -237,17 +226,27 @@ def open_effect(held: Held, idle_timeout: float, lock: int) -> Steps[None]:
         held: the claim.
         idle_timeout: seconds after which the database ends an idle transaction.
         lock: the claim's advisory lock.
+
+    Returns:
+        The transaction's own name, where the store has one; for `was_committed`.
     """
     yield BEGIN
-    yield Statement(
+    opened = yield Statement(
         "effect_open",
         {
-            **_held_params(held),
-            "idle_timeout": _setting(idle_timeout),
+            **held_params(held),
+            "idle_timeout": setting(idle_timeout),
             "lock": lock,
             "proof": held.owner.hex(),
         },
     )
+    return str(opened[0][-1]) if opened else None
+
+
+def was_committed(transaction: str) -> Steps[bool]:
+    """Say whether the transaction that `open_effect` began has been committed."""
+    rows = yield Statement("effect_outcome", {"transaction": transaction})
+    return bool(rows[0][0])
 
 
 def prove(held: Held) -> Steps[bool]:
@@ -296,7 +295,7 @@ def _complete(held: Held, answer: Answer, *, proof: str | None) -> Steps[None]:
     rows = yield Statement(
         "claim_complete" if held.place is None else "claim_complete_here",
         {
-            **_held_params(held),
+            **held_params(held),
             "place": None if held.place == KEPT_PLACE else held.place,
             "answer_status": answer.status,
             "headers": pack_headers(answer.headers),
@@ -323,13 +322,13 @@ def release(held: Held) -> Steps[bool]:
     Returns:
         False where the claim was not ours any more.
     """
-    rows = yield Statement("claim_release", {**_held_params(held), "retention": held.retention})
+    rows = yield Statement("claim_release", {**held_params(held), "retention": held.retention})
     return bool(rows)
 
 
 def put_in_doubt(held: Held) -> Steps[bool]:
     """Record that nobody knows whether the effect happened (rule A5)."""
-    rows = yield Statement("claim_doubt", _held_params(held))
+    rows = yield Statement("claim_doubt", held_params(held))
     return bool(rows)
 
 
@@ -362,55 +361,3 @@ def purge(limit: int) -> Steps[int]:
     """Delete at most `limit` claims that count as absent (rule X2)."""
     rows = yield Statement("claim_purge", {"limit": limit})
     return len(rows)
-
-
-def _identity_params(identity: Identity) -> dict[str, Any]:
-    return {"scope": identity.scope, "key": identity.key}
-
-
-def _held_params(held: Held) -> dict[str, Any]:
-    return {"scope": held.identity.scope, "key": held.identity.key, "owner": held.owner}
-
-
-def _new_params(new: NewClaim) -> dict[str, Any]:
-    return {
-        "scope": new.identity.scope,
-        "key": new.identity.key,
-        "mode": new.mode.value,
-        "fp": new.request.digest,
-        "raw": new.request.raw,
-        "recipe": new.request.recipe,
-        "owner": new.owner,
-        "lease": new.lease,
-        "retention": new.retention,
-        "lock": new.lock,
-        "proof": new.owner.hex(),
-        "idle_timeout": _setting(new.idle_timeout),
-    }
-
-
-def _setting(seconds: float) -> str:
-    # A Postgres setting in whole milliseconds; 0 would switch it off.
-    return f"{max(1, math.ceil(seconds * 1000))}ms"
-
-
-def _found(row: Row) -> Found:
-    status = Status(row[1])
-    answer = None
-    if status is Status.COMPLETED:
-        body = None if row[10] is None else bytes(row[10])
-        answer = Answer(row[8], unpack_headers(bytes(row[9])), body)
-    return Found(
-        mode=Mode(row[0]),
-        status=status,
-        digest=bytes(row[2]),
-        raw=bytes(row[3]),
-        recipe=row[4],
-        owner=bytes(row[5]),
-        token=row[6],
-        lease_expires_at=row[7],
-        expires_at=row[11],
-        answer=answer,
-        now=row[12],
-        unheld=bool(row[13]),
-    )

@@ -22,6 +22,7 @@ from semel.store import programs
 from semel.store.protocol import AsyncStore, AsyncUnit
 from semel.store.statement import Rows, Statement, Steps
 from semel.store.tables import Tables
+from semel.store.values import Held
 
 T = TypeVar("T")
 Tx = TypeVar("Tx")
@@ -134,9 +135,9 @@ def new_claim(  # noqa: PLR0913 - the fields of a claim, all with defaults
     )
 
 
-def held(new: NewClaim) -> programs.Held:
+def held(new: NewClaim) -> Held:
     """Return what the owner of a claim proves its right with."""
-    return programs.Held(new.identity, new.owner, new.retention)
+    return Held(new.identity, new.owner, new.retention)
 
 
 def acquiring(store: AsyncStore[Any], new: NewClaim) -> Steps[Decision]:
