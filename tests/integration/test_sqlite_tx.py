@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from claims import acquire, new_claim, settle
+from semel.claim import AsyncClaim
+from semel.core.fingerprint import RequestImage
 from semel.core.model import Execute
 from semel.errors import (
     ClaimClosedError,
     StoreUnavailableError,
     UsageError,
 )
+from semel.guard import AsyncGuard
 from semel.sqlite import AsyncStore
 from semel.sqlite.blocking import Connection
 from semel.store.programs import abandon, look
 from semel.store.statement import BEGIN
-from sqlite_files import effects, insert, made, write_and_settle
+from sqlite_files import effects, insert, made, until, write_and_settle
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -241,3 +244,41 @@ def test_a_sqlite_without_what_the_statements_need_is_refused(
         AsyncStore(tmp_path / "shop.db").link(),
     ):
         pass
+
+
+ENDLESS = (
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "
+    "INSERT INTO effect (n) SELECT i FROM n LIMIT 1000000000"
+)
+
+
+@pytest.mark.rule("O5", "O6")
+async def test_a_client_that_leaves_during_a_write_gives_the_key_back(tmp_path: Path) -> None:
+    """SQLite ends the transaction by itself when a write is interrupted: nobody committed it."""
+    store = await made(tmp_path / "shop.db")
+    async with AsyncGuard(store) as guard:
+        image = RequestImage("POST", "/pay", b"", (), b"500")
+        began = asyncio.Event()
+
+        async def handler() -> None:
+            claim = await guard.acquire("shop", "k", guard.fingerprint(image))
+            assert isinstance(claim, AsyncClaim)
+            try:
+                await claim.tx.execute("INSERT INTO effect (n) VALUES (1)")
+                began.set()
+                await claim.tx.execute(ENDLESS)
+            finally:
+                await claim.release()
+
+        task = asyncio.create_task(handler())
+        await began.wait()
+        log = tmp_path / "shop.db-wal"
+        before = log.stat().st_size
+        await until(lambda: log.stat().st_size > before + 1_000_000)  # in the middle of it
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        again = await guard.acquire("shop", "k", guard.fingerprint(image))
+        assert isinstance(again, AsyncClaim)
+        await again.release()
+        assert await effects(store) == []

@@ -246,11 +246,16 @@ class AsyncUnit(Lent):
                 raise ClaimClosedError("the claim's transaction is over")
             if self._loan is None:
                 self._loan = await self._pool.take(writes=True)
+            outcome = _Effect.ESCAPED
             try:
                 self._refuse_if_closed()  # it may have been closed while this waited
                 return await self._loan.worker.hop(lambda connection: self._begun(connection, work))
+            except asyncio.CancelledError:
+                # SQLite rolls everything back where a write is interrupted.
+                outcome = _Effect.OVER
+                raise
             finally:
-                self._give_back_unless_open(_Effect.ESCAPED)
+                self._give_back_unless_open(outcome)
 
     def _begun(self, connection: Connection, work: Callable[[Connection], T]) -> T:
         if self._effect is _Effect.UNTOUCHED:
