@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from serving import Served, replayed, serving
+from serving import PAYMENT, Served, replayed, serving
 
 
 @pytest.fixture
@@ -70,6 +70,16 @@ def test_without_the_option_the_header_means_nothing(file: str) -> None:
         assert own.pay("key-1", fault="nonsense").status_code == 201
         assert own.pay("key-2", fault="die").status_code == 201
         assert own.http.get("/test/holds").status_code == 404
+        assert own.http.post("/test/payments", json=PAYMENT).status_code == 404
+
+
+@pytest.mark.rule("F1")
+def test_a_key_belongs_to_one_address(service: Served, key: str) -> None:
+    first = service.pay(key)
+    elsewhere = service.http.post("/test/payments", headers={"Idempotency-Key": key}, json=PAYMENT)
+
+    assert (first.status_code, elsewhere.status_code) == (201, 422)
+    assert service.runs(key) == 1
 
 
 @pytest.mark.rule("A1")

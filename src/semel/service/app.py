@@ -96,6 +96,10 @@ class Service:
         ]
         if self._faults.holds is not None:
             routes += [
+                # The same operation at a second address, to see where a key counts.
+                Route(
+                    "/test/payments", self.create, methods=["POST"], middleware=[outside, guarded]
+                ),
                 Route("/test/holds", self.known(self.holds)),
                 Route("/test/holds/{name}/release", self.known(self.release), methods=["POST"]),
             ]
