@@ -270,6 +270,16 @@ class AsyncClaim(Generic[Tx]):
         try:
             return not await self.unit.run(programs.prove(self._held))
         except StoreError:  # aborted or gone: the database has rolled back what was open
+            return await self._left_committed()
+
+    async def _left_committed(self) -> bool:
+        """Say the same of a transaction that could not be asked; it is over afterwards."""
+        if self._transaction is None:
+            return False
+        asking = programs.was_committed(self._transaction, begun=self.unit.begun)
+        try:
+            return await self.unit.run(asking)
+        except StoreError:  # the connection is gone; another one knows
             await self.unit.close()
             return await self._was_committed()
 

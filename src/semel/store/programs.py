@@ -240,11 +240,19 @@ def open_effect(held: Held, idle_timeout: float, lock: int) -> Steps[str | None]
             "proof": held.owner.hex(),
         },
     )
-    return str(opened[0][-1]) if opened else None
+    name = opened[0][-1] if opened else None
+    return None if name is None else str(name)
 
 
-def was_committed(transaction: str) -> Steps[bool]:
-    """Say whether the transaction that `open_effect` began has been committed."""
+def was_committed(transaction: str, *, begun: bool = False) -> Steps[bool]:
+    """Say whether the transaction that `open_effect` began has been committed.
+
+    Args:
+        transaction: its name.
+        begun: whether a transaction is open here that can not answer: it is rolled back.
+    """
+    if begun:
+        yield ROLLBACK
     rows = yield Statement("effect_outcome", {"transaction": transaction})
     return bool(rows[0][0])
 
